@@ -1,0 +1,3 @@
+//! `cdi-gen`: Container Device Interface specs for the GPUs of this node.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! `gpu-warden`: the NRI plugin.
+
+fn main() {}
