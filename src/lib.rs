@@ -3,5 +3,7 @@
 //! The rooms, each with one job, are listed in `docs/architecture.md`.
 
 pub mod allocation;
+pub mod fence;
 pub mod gpu;
 pub mod host;
+pub mod policy;
