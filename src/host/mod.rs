@@ -1,8 +1,8 @@
 //! The only room that touches procfs, cgroupfs and device numbers. Every path starts below an
 //! explicit root, so that tests, containers and driver containers can move it.
 
-mod devices;
-mod drm;
+pub mod devices;
+pub mod drm;
 mod mountinfo;
 mod process;
 mod roots;
