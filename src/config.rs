@@ -70,6 +70,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// The shipped default, which holds where no file is named.
+    pub fn shipped() -> Result<Self, ConfigError> {
+        Self::parse(include_str!("../nri-config/gpu-warden.yaml"), "shipped with gpu-warden")
+    }
+
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -124,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_shipped_default_is_valid_and_exempts_the_device_plugin() {
-        let config = Config::parse(include_str!("../nri-config/gpu-warden.yaml"), "shipped").unwrap();
+        let config = Config::shipped().unwrap();
         assert!(config.exempts("kube-system", "nvidia-device-plugin-daemonset-7xk2p"));
         assert!(!config.exempts("default", "nvidia-device-plugin-daemonset-7xk2p"));
     }

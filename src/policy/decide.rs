@@ -28,8 +28,6 @@ pub struct NodeFacts<'a> {
 pub struct Terms<'a> {
     /// The runtime takes CDI names in the reply, and resolves them to our spec.
     pub cdi_names: bool,
-    /// The runtime can remove mounts (NRI ≥ 0.7).
-    pub mount_removal: bool,
     /// Further variables under management.
     pub managed_env: &'a [String],
     /// The configuration exempts this container.

@@ -103,7 +103,6 @@ fn subject() -> Subject {
 fn terms(cdi_names: bool) -> Terms<'static> {
     Terms {
         cdi_names,
-        mount_removal: true,
         managed_env: &[],
         exempt: false,
     }
