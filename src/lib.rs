@@ -3,5 +3,6 @@
 //! The rooms, each with one job, are listed in `docs/architecture.md`.
 
 pub mod allocation;
+pub mod driver;
 pub mod gpu;
 pub mod host;
