@@ -2,11 +2,30 @@
 //!
 //! Owns the identity types and the inventory, and the two ways to take it: NVML and
 //! `/proc/driver/nvidia`. Knows nothing of containers.
+//!
+//! Invariants: a GPU is in the inventory only with its own node, checked by number; what is wrong
+//! with one GPU never hides another.
 
+<<<<<<< HEAD
 mod grant;
+=======
+mod assemble;
+mod discover;
+>>>>>>> gpu
 mod id;
 mod inventory;
+mod nodes;
+mod nvml;
+mod pci;
+mod procfs;
+mod survey;
 
+<<<<<<< HEAD
 pub use grant::Grant;
+=======
+pub use discover::{DiscoverError, discover};
+>>>>>>> gpu
 pub use id::{DeviceId, InvalidDeviceId};
 pub use inventory::{Fault, Gpu, Inventory, Node, Source};
+pub use nvml::NvmlLibrary;
+pub use pci::PciAddress;
