@@ -10,4 +10,5 @@ pub mod gpu;
 pub mod host;
 pub mod plugin;
 pub mod policy;
+pub mod telemetry;
 pub mod watch;
