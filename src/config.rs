@@ -72,32 +72,54 @@ pub struct Config {
 impl Config {
     /// The shipped default, which holds where no file is named.
     pub fn shipped() -> Result<Self, ConfigError> {
-        Self::parse(include_str!("../nri-config/gpu-warden.yaml"), "shipped with gpu-warden")
+        Self::parse(
+            include_str!("../nri-config/gpu-warden.yaml"),
+            "shipped with gpu-warden",
+        )
     }
 
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
         Self::parse(&text, &path.display().to_string())
     }
 
     /// Checks a text; `origin` says in errors where it came from. An empty text is the default.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ConfigError> {
-        let file: Option<File> = serde_yaml::from_str(text)
-            .map_err(|source| ConfigError::Parse { origin: origin.to_owned(), source })?;
-        let File { exemptions, managed_env, injection } = file.unwrap_or_default();
+        let file: Option<File> =
+            serde_yaml::from_str(text).map_err(|source| ConfigError::Parse {
+                origin: origin.to_owned(),
+                source,
+            })?;
+        let File {
+            exemptions,
+            managed_env,
+            injection,
+        } = file.unwrap_or_default();
         let exemptions = exemptions.into_iter().map(|exemption| {
             if exemption.namespace.is_empty() {
                 return Err(ConfigError::NoNamespace(exemption.pods));
             }
-            Ok((exemption.namespace, Glob::new(&exemption.pods)?.compile_matcher()))
+            Ok((
+                exemption.namespace,
+                Glob::new(&exemption.pods)?.compile_matcher(),
+            ))
         });
-        Ok(Self { exemptions: exemptions.collect::<Result<_, _>>()?, managed_env, injection })
+        Ok(Self {
+            exemptions: exemptions.collect::<Result<_, _>>()?,
+            managed_env,
+            injection,
+        })
     }
 
     /// Whether a pod is left as it is: one of the node's own GPU components.
     pub fn exempts(&self, namespace: &str, pod: &str) -> bool {
-        self.exemptions.iter().any(|(exempt, pods)| exempt == namespace && pods.is_match(pod))
+        self.exemptions
+            .iter()
+            .any(|(exempt, pods)| exempt == namespace && pods.is_match(pod))
     }
 }
 
@@ -107,7 +129,11 @@ mod tests {
 
     #[test]
     fn an_exemption_needs_both_namespace_and_name() {
-        let config = Config::parse("exemptions: [{namespace: gpu-operator, pods: 'nvidia-*'}]", "test").unwrap();
+        let config = Config::parse(
+            "exemptions: [{namespace: gpu-operator, pods: 'nvidia-*'}]",
+            "test",
+        )
+        .unwrap();
         assert!(config.exempts("gpu-operator", "nvidia-dcgm-x"));
         assert!(!config.exempts("default", "nvidia-dcgm-x"));
         assert!(!config.exempts("gpu-operator", "mine"));
@@ -116,13 +142,24 @@ mod tests {
     #[test]
     fn an_empty_text_exempts_nobody() {
         for text in ["", "# only a comment\n", "{}"] {
-            assert!(!Config::parse(text, "test").unwrap().exempts("kube-system", "nvidia-device-plugin"));
+            assert!(
+                !Config::parse(text, "test")
+                    .unwrap()
+                    .exempts("kube-system", "nvidia-device-plugin")
+            );
         }
     }
 
     #[test]
     fn what_cannot_be_meant_is_refused() {
-        for text in ["exempt: []", "injection: maybe", "exemptions: [{pods: '*'}]", "exemptions: [{namespace: '', pods: '*'}]", "exemptions: [{namespace: a, pods: '[' }]", "]"] {
+        for text in [
+            "exempt: []",
+            "injection: maybe",
+            "exemptions: [{pods: '*'}]",
+            "exemptions: [{namespace: '', pods: '*'}]",
+            "exemptions: [{namespace: a, pods: '[' }]",
+            "]",
+        ] {
             assert!(Config::parse(text, "test").is_err(), "{text}");
         }
     }

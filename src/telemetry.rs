@@ -31,7 +31,9 @@ pub fn init(format: LogFormat, filter: &str) -> Result<(), TelemetryError> {
     use tracing_subscriber::util::SubscriberInitExt as _;
     let filter = EnvFilter::try_new(filter)?;
     let writer = std::io::stderr;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer);
     match format {
         LogFormat::Text => builder
             .with_ansi(writer.make_writer().is_terminal() && std::env::var_os("NO_COLOR").is_none())

@@ -6,12 +6,9 @@
 //! Invariants: a GPU is in the inventory only with its own node, checked by number; what is wrong
 //! with one GPU never hides another.
 
-<<<<<<< HEAD
-mod grant;
-=======
 mod assemble;
 mod discover;
->>>>>>> gpu
+mod grant;
 mod id;
 mod inventory;
 mod nodes;
@@ -20,11 +17,8 @@ mod pci;
 mod procfs;
 mod survey;
 
-<<<<<<< HEAD
-pub use grant::Grant;
-=======
 pub use discover::{DiscoverError, discover};
->>>>>>> gpu
+pub use grant::Grant;
 pub use id::{DeviceId, InvalidDeviceId};
 pub use inventory::{Fault, Gpu, Inventory, Node, Source};
 pub use nvml::NvmlLibrary;

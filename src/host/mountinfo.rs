@@ -22,7 +22,7 @@ pub struct MountEntry {
 }
 
 /// Reads all lines; a line that can't be read is an error, since what it hides is unknown.
-pub fn parse(text: &[u8]) -> Result<Vec<MountEntry>, MalformedMountinfo> {
+pub(super) fn parse(text: &[u8]) -> Result<Vec<MountEntry>, MalformedMountinfo> {
     text.split(|&b| b == b'\n')
         .filter(|line| !line.is_empty())
         .map(parse_line)

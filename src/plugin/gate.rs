@@ -20,7 +20,11 @@ pub(super) struct Candidate {
 
 /// Lets the container pass, or says why not. Blocks on procfs and on the container's `/dev`;
 /// returns how many foreign nodes were taken away.
-pub(super) fn pass(candidate: &Candidate, holders: &[Holder], roots: &Roots) -> Result<usize, Refusal> {
+pub(super) fn pass(
+    candidate: &Candidate,
+    holders: &[Holder],
+    roots: &Roots,
+) -> Result<usize, Refusal> {
     check(candidate, holders, roots).map_err(|(reason, cause)| Refusal {
         subject: candidate.entry.subject.clone(),
         reason,
@@ -32,40 +36,71 @@ type Refused = (Reason, String);
 
 fn check(candidate: &Candidate, holders: &[Holder], roots: &Roots) -> Result<usize, Refused> {
     if let Some(holder) = holders.iter().find(|holder| is_alive(holder, &roots.proc)) {
-        let cause = format!("its GPU {} is still in use by container {}", holder.gpu, holder.subject);
+        let cause = format!(
+            "its GPU {} is still in use by container {}",
+            holder.gpu, holder.subject
+        );
         return Err((Reason::GpuHeld, cause));
     }
     let process = Process::open(&roots.proc, candidate.pid).map_err(failed)?;
     // A pid that was given to another process since the message was sent is no container of that id.
     if !process.is_in_container(&candidate.id).map_err(failed)? {
-        let cause = format!("process {} is not in a cgroup of container {}", candidate.pid, candidate.id);
+        let cause = format!(
+            "process {} is not in a cgroup of container {}",
+            candidate.pid, candidate.id
+        );
         return Err((Reason::GateFailed, cause));
     }
     // Read anew for each start: a module that was loaded a moment ago has brought new majors.
-    let numbers = DeviceNumbers::read(roots).map_err(|e: NumbersError| (Reason::GateFailed, e.to_string()))?;
+    let numbers = DeviceNumbers::read(roots)
+        .map_err(|e: NumbersError| (Reason::GateFailed, e.to_string()))?;
     let expectation = Expectation {
         grant: &candidate.entry.grant,
         placeholders: &candidate.entry.placeholders,
         numbers: &numbers,
     };
-    fence::guard(&process, &host_filesystems(roots).map_err(failed)?, &expectation).map_err(|error| match error {
-        GuardError::Breach(breach @ Breach::Shared { .. }) => (Reason::SharedDev, breach.to_string()),
+    fence::guard(
+        &process,
+        &host_filesystems(roots).map_err(failed)?,
+        &expectation,
+    )
+    .map_err(|error| match error {
+        GuardError::Breach(breach @ Breach::Shared { .. }) => {
+            (Reason::SharedDev, breach.to_string())
+        }
         GuardError::Breach(breach) => (Reason::GateBreach, breach.to_string()),
         GuardError::Dev(error) => (Reason::GateFailed, error.to_string()),
     })
 }
 
 /// Whether every granted GPU still has the number that was decided on.
-pub(super) fn still_valid(entry: &Entry, inventory: Result<&Inventory, &str>) -> Result<(), Refusal> {
-    let refuse = |reason, cause| Err(Refusal { subject: entry.subject.clone(), reason, cause });
+pub(super) fn still_valid(
+    entry: &Entry,
+    inventory: Result<&Inventory, &str>,
+) -> Result<(), Refusal> {
+    let refuse = |reason, cause| {
+        Err(Refusal {
+            subject: entry.subject.clone(),
+            reason,
+            cause,
+        })
+    };
     for gpu in entry.grant.gpus() {
         match inventory.map(|inventory| inventory.gpu(&gpu.id)) {
             Ok(Some(now)) if now.minor == gpu.minor => {}
             Ok(Some(now)) => {
-                let cause = format!("its GPU {} changed from /dev/nvidia{} to /dev/nvidia{}", gpu.id, gpu.minor, now.minor);
+                let cause = format!(
+                    "its GPU {} changed from /dev/nvidia{} to /dev/nvidia{}",
+                    gpu.id, gpu.minor, now.minor
+                );
                 return refuse(Reason::GpuUnknown, cause);
             }
-            Ok(None) => return refuse(Reason::GpuUnknown, format!("its GPU {} has left the node", gpu.id)),
+            Ok(None) => {
+                return refuse(
+                    Reason::GpuUnknown,
+                    format!("its GPU {} has left the node", gpu.id),
+                );
+            }
             Err(why) => {
                 let cause = format!("the GPUs of this node are not known now ({why})");
                 return refuse(Reason::InventoryUnavailable, cause);

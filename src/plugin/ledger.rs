@@ -43,7 +43,13 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn record(&mut self, container: String, entry: Entry) {
-        if self.entries.values().filter(|entry| entry.pid.is_none()).count() >= WAITING_LIMIT {
+        if self
+            .entries
+            .values()
+            .filter(|entry| entry.pid.is_none())
+            .count()
+            >= WAITING_LIMIT
+        {
             self.entries.retain(|_, entry| entry.pid.is_some());
         }
         self.entries.insert(container, entry);
@@ -66,7 +72,10 @@ impl Ledger {
     /// may follow each other on a GPU (init containers), which the kubelet plans so.
     pub(super) fn holders(&self, sandbox: &str, grant: &Grant) -> Vec<Holder> {
         let wanted: BTreeSet<_> = grant.exclusive().collect();
-        let others = self.entries.iter().filter(|(_, entry)| entry.sandbox != sandbox);
+        let others = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.sandbox != sandbox);
         others
             .filter_map(|(container, entry)| {
                 let gpu = entry.grant.exclusive().find(|gpu| wanted.contains(gpu))?;
@@ -104,7 +113,10 @@ mod tests {
                 pod: sandbox.into(),
                 container: "c".into(),
             },
-            grant: Grant::new(vec![gpu], if shared { [id].into() } else { BTreeSet::new() }),
+            grant: Grant::new(
+                vec![gpu],
+                if shared { [id].into() } else { BTreeSet::new() },
+            ),
             placeholders: BTreeSet::new(),
             exempt: false,
             pid,
@@ -121,9 +133,21 @@ mod tests {
     fn a_gpu_is_held_by_a_started_container_of_another_pod_only() {
         let asks = entry("new", "GPU-1", false, None);
         assert_eq!(holders(entry("old", "GPU-1", false, Some(7)), &asks), 1);
-        assert_eq!(holders(entry("old", "GPU-1", false, None), &asks), 0, "not started");
-        assert_eq!(holders(entry("new", "GPU-1", false, Some(7)), &asks), 0, "same pod");
-        assert_eq!(holders(entry("old", "GPU-2", false, Some(7)), &asks), 0, "other GPU");
+        assert_eq!(
+            holders(entry("old", "GPU-1", false, None), &asks),
+            0,
+            "not started"
+        );
+        assert_eq!(
+            holders(entry("new", "GPU-1", false, Some(7)), &asks),
+            0,
+            "same pod"
+        );
+        assert_eq!(
+            holders(entry("old", "GPU-2", false, Some(7)), &asks),
+            0,
+            "other GPU"
+        );
     }
 
     #[test]

@@ -16,14 +16,31 @@ const HARMLESS_SOURCE: &str = "/dev/zero";
 /// The adjustment; no path, variable or destination is set twice, which the runtime would refuse.
 pub(super) fn adjustment(admission: &Admission, mount_removal: bool) -> api::ContainerAdjustment {
     let mut adjust = api::ContainerAdjustment::new();
-    adjust.env = admission.env.iter().map(|(key, value)| key_value(key, value)).collect();
-    adjust.mounts = admission.drop_mounts.iter().map(|destination| dropped(destination, mount_removal)).collect();
-    let mut devices: Vec<_> = admission.repoint.iter().map(|path| placeholder(path)).collect();
+    adjust.env = admission
+        .env
+        .iter()
+        .map(|(key, value)| key_value(key, value))
+        .collect();
+    adjust.mounts = admission
+        .drop_mounts
+        .iter()
+        .map(|destination| dropped(destination, mount_removal))
+        .collect();
+    let mut devices: Vec<_> = admission
+        .repoint
+        .iter()
+        .map(|path| placeholder(path))
+        .collect();
     match &admission.inject {
         Injection::Nothing | Injection::Done => {}
         Injection::Names(names) => {
-            adjust.CDI_devices =
-                names.iter().map(|name| api::CDIDevice { name: name.clone(), ..Default::default() }).collect();
+            adjust.CDI_devices = names
+                .iter()
+                .map(|name| api::CDIDevice {
+                    name: name.clone(),
+                    ..Default::default()
+                })
+                .collect();
         }
         Injection::Edits(edits) => {
             devices.extend(edits.device_nodes.iter().map(node));
@@ -32,18 +49,28 @@ pub(super) fn adjustment(admission: &Admission, mount_removal: bool) -> api::Con
         }
     }
     if !devices.is_empty() {
-        adjust.linux = MessageField::some(api::LinuxContainerAdjustment { devices, ..Default::default() });
+        adjust.linux = MessageField::some(api::LinuxContainerAdjustment {
+            devices,
+            ..Default::default()
+        });
     }
     adjust
 }
 
 fn key_value(key: &str, value: &str) -> api::KeyValue {
-    api::KeyValue { key: key.to_owned(), value: value.to_owned(), ..Default::default() }
+    api::KeyValue {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        ..Default::default()
+    }
 }
 
 fn dropped(destination: &str, mount_removal: bool) -> api::Mount {
     if mount_removal {
-        return api::Mount { destination: format!("-{destination}"), ..Default::default() };
+        return api::Mount {
+            destination: format!("-{destination}"),
+            ..Default::default()
+        };
     }
     api::Mount {
         destination: destination.to_owned(),
@@ -55,13 +82,28 @@ fn dropped(destination: &str, mount_removal: bool) -> api::Mount {
 }
 
 fn placeholder(path: &Path) -> api::LinuxDevice {
-    device(&path.display().to_string(), PLACEHOLDER.0.into(), PLACEHOLDER.1.into(), 0o666)
+    device(
+        &path.display().to_string(),
+        PLACEHOLDER.0.into(),
+        PLACEHOLDER.1.into(),
+        0o666,
+    )
 }
 
 fn node(node: &cdi::DeviceNode) -> api::LinuxDevice {
     let number = |n: Option<i64>| n.unwrap_or_default();
-    let mut device = device(&node.path, number(node.major), number(node.minor), node.file_mode.unwrap_or(0o666));
-    let id = |value: u32| MessageField::some(api::OptionalUInt32 { value, ..Default::default() });
+    let mut device = device(
+        &node.path,
+        number(node.major),
+        number(node.minor),
+        node.file_mode.unwrap_or(0o666),
+    );
+    let id = |value: u32| {
+        MessageField::some(api::OptionalUInt32 {
+            value,
+            ..Default::default()
+        })
+    };
     device.uid = node.uid.map_or_else(MessageField::none, id);
     device.gid = node.gid.map_or_else(MessageField::none, id);
     device
@@ -73,7 +115,10 @@ fn device(path: &str, major: i64, minor: i64, mode: u32) -> api::LinuxDevice {
         type_: "c".to_owned(),
         major,
         minor,
-        file_mode: MessageField::some(api::OptionalFileMode { value: mode, ..Default::default() }),
+        file_mode: MessageField::some(api::OptionalFileMode {
+            value: mode,
+            ..Default::default()
+        }),
         ..Default::default()
     }
 }
@@ -92,7 +137,14 @@ fn hooks(edits: &ContainerEdits) -> MessageField<api::Hooks> {
     if edits.hooks.is_empty() {
         return MessageField::none();
     }
-    let of = |phase: &str| edits.hooks.iter().filter(|hook| hook.hook_name == phase).map(hook).collect();
+    let of = |phase: &str| {
+        edits
+            .hooks
+            .iter()
+            .filter(|hook| hook.hook_name == phase)
+            .map(hook)
+            .collect()
+    };
     MessageField::some(api::Hooks {
         prestart: of("prestart"),
         create_runtime: of("createRuntime"),
@@ -110,7 +162,10 @@ fn hook(hook: &Hook) -> api::Hook {
         args: hook.args.clone(),
         env: hook.env.clone(),
         timeout: hook.timeout.map_or_else(MessageField::none, |value| {
-            MessageField::some(api::OptionalInt { value, ..Default::default() })
+            MessageField::some(api::OptionalInt {
+                value,
+                ..Default::default()
+            })
         }),
         ..Default::default()
     }

@@ -69,7 +69,9 @@ impl Warden {
 
     fn lookup_deadline(&self) -> Instant {
         let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
-        let timeout = runtime.as_ref().map_or(Duration::from_secs(2), |runtime| runtime.request_timeout);
+        let timeout = runtime
+            .as_ref()
+            .map_or(Duration::from_secs(2), |runtime| runtime.request_timeout);
         Instant::now() + timeout.mul_f32(LOOKUP_SHARE)
     }
 
@@ -79,16 +81,32 @@ impl Warden {
         let allocation = if exempt {
             Ok(Allocation::default())
         } else {
-            self.kubelet.allocation(subject, self.lookup_deadline()).await
+            self.kubelet
+                .allocation(subject, self.lookup_deadline())
+                .await
         };
         let node = Arc::clone(&self.wiring.node.borrow());
         let cdi_names = self.wiring.config.injection == InjectionMode::Auto
             && self.runtime_has(Feature::CdiDevices)
-            && allocation.as_ref().is_ok_and(|allocation| node.resolves(&allocation.devices));
-        let terms = Terms { cdi_names, managed_env: &self.wiring.config.managed_env, exempt };
-        let facts = NodeFacts { inventory: node.inventory(), spec: node.spec(), numbers: node.numbers() };
+            && allocation
+                .as_ref()
+                .is_ok_and(|allocation| node.resolves(&allocation.devices));
+        let terms = Terms {
+            cdi_names,
+            managed_env: &self.wiring.config.managed_env,
+            exempt,
+        };
+        let facts = NodeFacts {
+            inventory: node.inventory(),
+            spec: node.spec(),
+            numbers: node.numbers(),
+        };
         let decision = policy::decide(subject, &view(container), &allocation, facts, terms);
-        if let Decision::Refuse(Refusal { reason: Reason::GpuUnknown | Reason::InventoryUnavailable, .. }) = decision {
+        if let Decision::Refuse(Refusal {
+            reason: Reason::GpuUnknown | Reason::InventoryUnavailable,
+            ..
+        }) = decision
+        {
             self.wiring.refresh.now();
         }
         log(subject, &decision);
@@ -111,7 +129,9 @@ impl Warden {
         self.ledger().clear();
         let deadline = self.lookup_deadline();
         for container in containers.iter().filter(|container| is_running(container)) {
-            let Some(pod) = pods.iter().find(|pod| pod.id == container.pod_sandbox_id) else { continue };
+            let Some(pod) = pods.iter().find(|pod| pod.id == container.pod_sandbox_id) else {
+                continue;
+            };
             let subject = subject(pod, container);
             let allocation = match self.kubelet.recorded(&subject, deadline).await {
                 Ok(allocation) => allocation,
@@ -121,7 +141,12 @@ impl Warden {
                 }
             };
             let node = Arc::clone(&self.wiring.node.borrow());
-            let known = |id: &DeviceId| node.inventory().ok().and_then(|inventory| inventory.gpu(id)).cloned();
+            let known = |id: &DeviceId| {
+                node.inventory()
+                    .ok()
+                    .and_then(|inventory| inventory.gpu(id))
+                    .cloned()
+            };
             let gpus = allocation.devices.iter().filter_map(known).collect();
             let grant = Grant::new(gpus, allocation.shared);
             info!(container = %subject, gpus = %names(&grant), "runs already; it was not verified by this process");
@@ -141,7 +166,10 @@ impl Warden {
 #[async_trait]
 impl Plugin for Warden {
     fn events(&self, _runtime: &Runtime) -> Events {
-        Events::CREATE_CONTAINER | Events::START_CONTAINER | Events::STOP_CONTAINER | Events::REMOVE_CONTAINER
+        Events::CREATE_CONTAINER
+            | Events::START_CONTAINER
+            | Events::STOP_CONTAINER
+            | Events::REMOVE_CONTAINER
     }
 
     async fn configure(&self, runtime: &Runtime, _config: &str) -> Result<(), Reply> {
@@ -156,20 +184,36 @@ impl Plugin for Warden {
         containers: Vec<Container>,
     ) -> Result<Vec<ContainerUpdate>, Reply> {
         self.rebuild(&pods, &containers).await;
-        info!(pods = pods.len(), containers = containers.len(), "synchronized");
+        info!(
+            pods = pods.len(),
+            containers = containers.len(),
+            "synchronized"
+        );
         Ok(Vec::new())
     }
 
-    async fn create_container(&self, pod: PodSandbox, container: Container) -> Result<Adjusted, Reply> {
+    async fn create_container(
+        &self,
+        pod: PodSandbox,
+        container: Container,
+    ) -> Result<Adjusted, Reply> {
         let subject = subject(&pod, &container);
         let decision = self.decide(&subject, &container).await;
         let adjust = match &decision {
             Decision::Refuse(refusal) => return Err(Reply::new(refusal.to_string())),
             Decision::Exempt => Default::default(),
-            Decision::Admit(admission) => adjustment(admission, self.runtime_has(Feature::MountRemoval)),
+            Decision::Admit(admission) => {
+                adjustment(admission, self.runtime_has(Feature::MountRemoval))
+            }
         };
-        self.ledger().record(container.id, entry(&container.pod_sandbox_id, subject, &decision));
-        Ok(Adjusted { adjust, update: Vec::new() })
+        self.ledger().record(
+            container.id,
+            entry(&container.pod_sandbox_id, subject, &decision),
+        );
+        Ok(Adjusted {
+            adjust,
+            update: Vec::new(),
+        })
     }
 
     async fn start_container(&self, pod: PodSandbox, container: Container) -> Result<(), Reply> {
@@ -182,7 +226,11 @@ impl Plugin for Warden {
             return Ok(());
         }
         let holders = self.ledger().holders(&entry.sandbox, &entry.grant);
-        let candidate = Candidate { id: container.id.clone(), pid: container.pid, entry };
+        let candidate = Candidate {
+            id: container.id.clone(),
+            pid: container.pid,
+            entry,
+        };
         let node = Arc::clone(&self.wiring.node.borrow());
         let roots = self.wiring.roots.clone();
         let passed = tokio::task::spawn_blocking(move || {
@@ -190,12 +238,20 @@ impl Plugin for Warden {
             let removed = gate::pass(&candidate, &holders, &roots)?;
             Ok::<_, Refusal>((candidate, removed))
         });
-        let passed = passed.await.map_err(|error| Reply::new(format!("the gate failed: {error}")))?;
+        let passed = passed
+            .await
+            .map_err(|error| Reply::new(format!("the gate failed: {error}")))?;
         match passed {
             Ok((candidate, removed)) => {
                 let Candidate { id, pid, entry } = candidate;
                 info!(container = %entry.subject, gpus = %names(&entry.grant), removed, "verified at the gate");
-                self.ledger().record(id, Entry { pid: Some(pid), ..entry });
+                self.ledger().record(
+                    id,
+                    Entry {
+                        pid: Some(pid),
+                        ..entry
+                    },
+                );
                 Ok(())
             }
             Err(refusal) => {
@@ -205,14 +261,23 @@ impl Plugin for Warden {
         }
     }
 
-    async fn stop_container(&self, _pod: PodSandbox, container: Container) -> Result<Vec<ContainerUpdate>, Reply> {
+    async fn stop_container(
+        &self,
+        _pod: PodSandbox,
+        container: Container,
+    ) -> Result<Vec<ContainerUpdate>, Reply> {
         if let Some(entry) = self.ledger().end(&container.id) {
             debug!(container = %entry.subject, "stopped; its grant has ended");
         }
         Ok(Vec::new())
     }
 
-    async fn event(&self, event: Event, _pod: PodSandbox, container: Option<Container>) -> Result<(), Reply> {
+    async fn event(
+        &self,
+        event: Event,
+        _pod: PodSandbox,
+        container: Option<Container>,
+    ) -> Result<(), Reply> {
         // Normally long gone; this one was created and never started.
         if let (Event::REMOVE_CONTAINER, Some(container)) = (event, container) {
             self.ledger().end(&container.id);
@@ -223,30 +288,60 @@ impl Plugin for Warden {
 
 fn entry(sandbox: &str, subject: Subject, decision: &Decision) -> Entry {
     let (grant, placeholders, exempt) = match decision {
-        Decision::Admit(Admission { grant, repoint, .. }) => (grant.clone(), repoint.clone(), false),
+        Decision::Admit(Admission { grant, repoint, .. }) => {
+            (grant.clone(), repoint.clone(), false)
+        }
         Decision::Exempt => (Grant::default(), Default::default(), true),
         Decision::Refuse(_) => (Grant::default(), Default::default(), false),
     };
-    Entry { sandbox: sandbox.to_owned(), subject, grant, placeholders, exempt, pid: None }
+    Entry {
+        sandbox: sandbox.to_owned(),
+        subject,
+        grant,
+        placeholders,
+        exempt,
+        pid: None,
+    }
 }
 
 fn is_running(container: &Container) -> bool {
     let state = container.state.enum_value_or_default();
-    container.pid != 0 && matches!(state, ContainerState::CONTAINER_RUNNING | ContainerState::CONTAINER_PAUSED)
+    container.pid != 0
+        && matches!(
+            state,
+            ContainerState::CONTAINER_RUNNING | ContainerState::CONTAINER_PAUSED
+        )
 }
 
 fn names(grant: &Grant) -> String {
-    grant.gpus().iter().map(|gpu| gpu.id.as_str()).collect::<Vec<_>>().join(",")
+    grant
+        .gpus()
+        .iter()
+        .map(|gpu| gpu.id.as_str())
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// The one line per decision.
 fn log(subject: &Subject, decision: &Decision) {
-    let Subject { namespace, pod, container, pod_uid } = subject;
+    let Subject {
+        namespace,
+        pod,
+        container,
+        pod_uid,
+    } = subject;
     match decision {
-        Decision::Admit(Admission { reason, grant, repoint, .. }) => {
+        Decision::Admit(Admission {
+            reason,
+            grant,
+            repoint,
+            ..
+        }) => {
             info!(decision = "admit", %reason, namespace, pod, container, pod_uid, gpus = %names(grant), repointed = repoint.len(), "decided");
         }
-        Decision::Exempt => info!(decision = "exempt", reason = %Reason::Exempt, namespace, pod, container, pod_uid, "decided"),
+        Decision::Exempt => {
+            info!(decision = "exempt", reason = %Reason::Exempt, namespace, pod, container, pod_uid, "decided")
+        }
         Decision::Refuse(Refusal { reason, cause, .. }) => {
             warn!(decision = "refuse", %reason, namespace, pod, container, pod_uid, cause, "decided");
         }

@@ -22,16 +22,34 @@ pub(super) fn view(container: &Container) -> ContainerView {
     let devices = &container.linux.devices;
     ContainerView {
         env: container.env.clone(),
-        devices: devices.iter().filter(|device| matches!(device.type_.as_str(), "c" | "u")).map(node).collect(),
+        devices: devices
+            .iter()
+            .filter(|device| matches!(device.type_.as_str(), "c" | "u"))
+            .map(node)
+            .collect(),
         mounts: container
             .mounts
             .iter()
-            .map(|mount| ViewMount { destination: mount.destination.clone(), source: mount.source.clone() })
+            .map(|mount| ViewMount {
+                destination: mount.destination.clone(),
+                source: mount.source.clone(),
+            })
             .collect(),
-        annotations: container.annotations.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
-        cdi_devices: container.CDI_devices.iter().map(|device| device.name.clone()).collect(),
+        annotations: container
+            .annotations
+            .iter()
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect(),
+        cdi_devices: container
+            .CDI_devices
+            .iter()
+            .map(|device| device.name.clone())
+            .collect(),
         all_devices_allowed: container.linux.resources.devices.iter().any(|rule| {
-            rule.allow && matches!(rule.type_.as_str(), "" | "a") && rule.major.is_none() && rule.minor.is_none()
+            rule.allow
+                && matches!(rule.type_.as_str(), "" | "a")
+                && rule.major.is_none()
+                && rule.minor.is_none()
         }),
     }
 }
@@ -39,5 +57,9 @@ pub(super) fn view(container: &Container) -> ContainerView {
 /// A number that the kernel could not have either is kept out of every known range.
 fn node(device: &nri::api::LinuxDevice) -> Node {
     let number = |n: i64| u32::try_from(n).unwrap_or(u32::MAX);
-    Node { path: device.path.clone().into(), major: number(device.major), minor: number(device.minor) }
+    Node {
+        path: device.path.clone().into(),
+        major: number(device.major),
+        minor: number(device.minor),
+    }
 }

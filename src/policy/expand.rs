@@ -21,7 +21,7 @@ pub enum ExpandError {
 
 /// The edits for `ids`: the spec's own once, then each device's, with every node numbered and
 /// no path twice.
-pub fn expand(
+pub(super) fn expand(
     spec: &Spec,
     ids: &BTreeSet<DeviceId>,
     inventory: &Inventory,

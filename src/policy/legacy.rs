@@ -30,7 +30,7 @@ const VOLUME_LISTS: [&str; 2] = [
 const CDI_PREFIXES: [&str; 2] = ["cdi.k8s.io/", "nvidia.cdi.k8s.io/"];
 
 /// All variables under management, the configured ones (`swarm-resource` names) included.
-pub fn managed_env(configured: &[String]) -> impl Iterator<Item = &str> {
+pub(super) fn managed_env(configured: &[String]) -> impl Iterator<Item = &str> {
     std::iter::once(VISIBLE_DEVICES)
         .chain(FURTHER)
         .chain(std::iter::once(WARDEN_UUIDS))
@@ -38,7 +38,7 @@ pub fn managed_env(configured: &[String]) -> impl Iterator<Item = &str> {
 }
 
 /// Whether a mount destination lies in a volume device list, however it is spelt.
-pub fn is_volume_list(destination: &str) -> bool {
+pub(super) fn is_volume_list(destination: &str) -> bool {
     let clean = lexically_clean(Path::new(destination));
     VOLUME_LISTS.iter().any(|list| clean.starts_with(list))
 }
@@ -47,7 +47,7 @@ pub fn is_volume_list(destination: &str) -> bool {
 ///
 /// The host nodes of a privileged container are no sign: it carries every node of the host,
 /// whether its pod asked for a GPU or not.
-pub fn sign(
+pub(super) fn sign(
     view: &ContainerView,
     configured: &[String],
     numbers: &DeviceNumbers,

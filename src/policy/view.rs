@@ -1,7 +1,6 @@
 //! What a container asks for, as plain values.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use crate::gpu::Node;
 

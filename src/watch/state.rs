@@ -19,12 +19,27 @@ pub struct NodeState {
 impl NodeState {
     /// Before the first look, or when one failed: no GPU is known, so none is granted.
     pub fn unknown(why: impl Into<String>, numbers: DeviceNumbers) -> Self {
-        Self { inventory: Err(why.into()), spec: None, numbers, by_name: BTreeSet::new() }
+        Self {
+            inventory: Err(why.into()),
+            spec: None,
+            numbers,
+            by_name: BTreeSet::new(),
+        }
     }
 
     /// After a look. `by_name` holds the devices whose CDI name leads a runtime to `spec`.
-    pub fn known(inventory: Inventory, spec: Option<Spec>, numbers: DeviceNumbers, by_name: BTreeSet<DeviceId>) -> Self {
-        Self { inventory: Ok(inventory), spec, numbers, by_name }
+    pub fn known(
+        inventory: Inventory,
+        spec: Option<Spec>,
+        numbers: DeviceNumbers,
+        by_name: BTreeSet<DeviceId>,
+    ) -> Self {
+        Self {
+            inventory: Ok(inventory),
+            spec,
+            numbers,
+            by_name,
+        }
     }
 
     /// The GPUs, or why they are not known.

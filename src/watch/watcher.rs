@@ -83,9 +83,19 @@ impl Watcher {
         })?;
         let thread = std::thread::Builder::new()
             .name("watch".to_owned())
-            .spawn(move || Loop { schedule, notifier, missing: Vec::new() }.run(&wakes, &publish, look))
+            .spawn(move || {
+                Loop {
+                    schedule,
+                    notifier,
+                    missing: Vec::new(),
+                }
+                .run(&wakes, &publish, look)
+            })
             .map_err(WatchError::Thread)?;
-        Ok(Self { refresh: Refresh(sender), thread: Some(thread) })
+        Ok(Self {
+            refresh: Refresh(sender),
+            thread: Some(thread),
+        })
     }
 
     /// A handle that asks for a look.
@@ -169,14 +179,23 @@ impl Loop {
 /// Whether an event can mean that a GPU or a spec changed. A busy `/dev` is full of terminals.
 fn concerns(event: &notify::Event, watched: &[PathBuf]) -> bool {
     !matches!(event.kind, EventKind::Access(_))
-        && (event.need_rescan() || event.paths.is_empty() || event.paths.iter().any(|path| is_of_interest(path, watched)))
+        && (event.need_rescan()
+            || event.paths.is_empty()
+            || event.paths.iter().any(|path| is_of_interest(path, watched)))
 }
 
 fn is_of_interest(path: &Path, watched: &[PathBuf]) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let is_spec = path.extension().is_some_and(|extension| extension == "yaml" || extension == "json");
-    is_spec || name.starts_with("nvidia") || name == "dri" || watched.iter().any(|directory| directory == path)
-        || path.parent().is_some_and(|parent| parent.ends_with("dri") || parent.ends_with("nvidia-caps"))
+    let is_spec = path
+        .extension()
+        .is_some_and(|extension| extension == "yaml" || extension == "json");
+    is_spec
+        || name.starts_with("nvidia")
+        || name == "dri"
+        || watched.iter().any(|directory| directory == path)
+        || path
+            .parent()
+            .is_some_and(|parent| parent.ends_with("dri") || parent.ends_with("nvidia-caps"))
 }
 
 #[cfg(test)]
@@ -197,7 +216,11 @@ mod tests {
     fn counting(directories: Vec<PathBuf>, poll: Duration) -> (Watcher, Arc<AtomicUsize>) {
         let looks = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&looks);
-        let schedule = Schedule { directories, poll, debounce: Duration::from_millis(30) };
+        let schedule = Schedule {
+            directories,
+            poll,
+            debounce: Duration::from_millis(30),
+        };
         let watcher = Watcher::start(schedule, watch::Sender::new(Arc::new(state())), move || {
             counter.fetch_add(1, Ordering::SeqCst);
             state()
