@@ -4,7 +4,14 @@
 //! pod UID, covers init containers) and the PodResources API (keyed by namespace and name).
 //! The answer is one of three: a set, nothing, or an error that says why no answer is possible.
 
+pub mod checkpoint;
+pub mod decide;
 pub mod grpc;
+pub mod podresources;
+mod resources;
+mod source;
+
+pub use source::Kubelet;
 
 use std::collections::BTreeSet;
 use std::fmt;
