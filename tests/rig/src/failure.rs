@@ -1,6 +1,7 @@
 //! What can go wrong in the rig. One enum for the crate: every caller is a test or the demo, which
 //! prints it and gives up.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -94,10 +95,10 @@ impl Failure {
         move |source| Self::File { verb, path, source }
     }
 
-    pub(crate) fn unexpected(what: impl Into<String>, detail: impl ToString) -> Self {
+    pub(crate) fn unexpected(what: impl Into<String>, detail: impl fmt::Display) -> Self {
         Self::Unexpected {
             what: what.into(),
-            detail: detail.to_string(),
+            detail: format!("{detail}"),
         }
     }
 

@@ -92,14 +92,28 @@ fn list(entry: serde_json::map::Entry<'_>) -> Result<&mut Vec<Value>, String> {
     value.as_array_mut().ok_or("a list is no list".to_owned())
 }
 
-/// Leaves only the device rules of `linux.resources`: nothing else can be set where the unified tree
-/// has no controllers.
-pub fn keep_only_device_rules(config: &mut Value) -> Result<(), String> {
+/// Drops from `linux.resources` what needs a controller that the unified tree lacks, since v1 has it.
+///
+/// `controllers` is the text of the root's `cgroup.controllers`. Device rules need none on v2.
+pub fn keep_settable_resources(config: &mut Value, controllers: &str) -> Result<(), String> {
     let resources = config
         .pointer_mut("/linux/resources")
         .and_then(Value::as_object_mut)
         .ok_or("config.json has no `linux.resources`")?;
-    resources.retain(|key, _| key == "devices");
+    let has = |name: &str| controllers.split_whitespace().any(|word| word == name);
+    resources.retain(|key, value| match key.as_str() {
+        "devices" => true,
+        "cpu" => {
+            if let (false, Some(cpu)) = (has("cpuset"), value.as_object_mut()) {
+                cpu.remove("cpus");
+                cpu.remove("mems");
+            }
+            has("cpu")
+        }
+        "blockIO" => has("io"),
+        "hugepageLimits" => has("hugetlb"),
+        other => has(other),
+    });
     Ok(())
 }
 
@@ -210,10 +224,25 @@ mod tests {
     }
 
     #[test]
-    fn the_v2_filter_keeps_device_rules_and_nothing_else() {
-        let mut config = json!({"linux": {"resources": {"devices": [1], "cpu": {"shares": 2}}}});
-        keep_only_device_rules(&mut config).unwrap();
-        assert_eq!(config, json!({"linux": {"resources": {"devices": [1]}}}));
-        assert!(keep_only_device_rules(&mut json!({})).is_err());
+    fn the_v2_filter_keeps_device_rules_and_what_has_a_controller() {
+        let given = json!({ "linux": { "resources": {
+            "devices": [1], "cpu": { "shares": 2, "cpus": "0" }, "memory": {}, "hugepageLimits": [],
+        } } });
+        for (controllers, kept) in [
+            ("", json!({ "devices": [1] })),
+            (
+                "hugetlb misc\n",
+                json!({ "devices": [1], "hugepageLimits": [] }),
+            ),
+            (
+                "cpu memory",
+                json!({ "devices": [1], "cpu": { "shares": 2 }, "memory": {} }),
+            ),
+        ] {
+            let mut config = given.clone();
+            keep_settable_resources(&mut config, controllers).unwrap();
+            assert_eq!(config["linux"]["resources"], kept, "{controllers}");
+        }
+        assert!(keep_settable_resources(&mut json!({}), "").is_err());
     }
 }

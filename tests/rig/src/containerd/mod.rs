@@ -190,7 +190,7 @@ fn write_runtimes(world: &World) -> Result<(PathBuf, PathBuf), Failure> {
     let filter = match world.cgroup_view() {
         CgroupView::Host => String::new(),
         CgroupView::Unified => {
-            let filter = artifacts.built("devices-only-runtime")?;
+            let filter = artifacts.built("unified-runtime")?;
             format!("{} ", filter.display())
         }
     };

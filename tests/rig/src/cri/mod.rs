@@ -30,7 +30,7 @@ pub mod api {
 use api::cri as pb;
 
 /// Longer than any NRI timeout, shorter than a test's patience.
-const CALL: Duration = Duration::from_secs(60);
+const CALL: Duration = Duration::from_mins(1);
 const EXEC_SECONDS: i64 = 20;
 
 /// A client of one containerd.
@@ -82,7 +82,8 @@ impl Cri {
     /// Whether CRI knows an image of that name.
     pub async fn has_image(&self, reference: &str) -> Result<bool, Failure> {
         let mut request = pb::ImageStatusRequest::new();
-        request.image.mut_or_insert_default().image = reference.to_owned();
+        let image = request.image.mut_or_insert_default();
+        reference.clone_into(&mut image.image);
         let answer: pb::ImageStatusResponse = self
             .call("ImageService", "ImageStatus", reference, request)
             .await?;

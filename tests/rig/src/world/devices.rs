@@ -103,12 +103,12 @@ impl Majors {
         characters.insert(GPU_MAJOR, "nvidia".to_owned());
         characters.insert(self.uvm, "nvidia-uvm".to_owned());
         characters.insert(self.caps, "nvidia-caps".to_owned());
-        let mut text = String::from("Character devices:\n");
-        for (major, name) in characters {
-            text += &format!("{major:3} {name}\n");
-        }
+        let lines: Vec<String> = characters
+            .iter()
+            .map(|(major, name)| format!("{major:3} {name}"))
+            .collect();
         let blocks = real.find("Block devices:").map_or("", |at| &real[at..]);
-        text + "\n" + blocks
+        format!("Character devices:\n{}\n\n{blocks}", lines.join("\n"))
     }
 }
 

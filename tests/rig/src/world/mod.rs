@@ -297,11 +297,13 @@ fn node_list(wanted: &WorldBuilder, majors: Majors) -> String {
         .chain(gpus)
         .chain(majors.control_nodes())
         .chain(wanted.nodes.iter().cloned());
-    all.map(|Node { path, major, minor }| {
-        let below_dev = path.trim_start_matches("/dev/");
-        format!("{below_dev} {major} {minor}\n")
-    })
-    .collect()
+    let lines: Vec<String> = all
+        .map(|Node { path, major, minor }| {
+            let below_dev = path.trim_start_matches("/dev/");
+            format!("{below_dev} {major} {minor}\n")
+        })
+        .collect();
+    lines.concat()
 }
 
 fn read(path: impl AsRef<Path>) -> Result<String, Failure> {
