@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::info;
 
-use super::roots::RootArgs;
+use super::RootArgs;
 use crate::config::Config;
 use crate::host::{DeviceNumbers, Roots};
 use crate::plugin::{Warden, Wiring};
@@ -81,13 +81,13 @@ impl RunArgs {
         let numbers = DeviceNumbers::read(&roots)?;
         let publish = watch::Sender::new(Arc::new(NodeState::unknown("the first look is under way", numbers)));
         let node = publish.subscribe();
-        let look = Look::new(roots.clone(), self.roots.nvml(), self.cdi_dirs.clone())?;
+        let mut look = Look::new(roots.clone(), self.roots.nvml(), self.build_options()?, self.cdi_dirs.clone())?;
         let schedule = Schedule {
             directories: look.directories(),
             poll: Duration::from_secs(self.poll_interval),
             debounce: Duration::from_millis(self.debounce),
         };
-        let watcher = Watcher::start(schedule, publish, look.into_fn())?;
+        let watcher = Watcher::start(schedule, publish, move || look.take())?;
         let wiring = Wiring { roots, config, node, refresh: watcher.refresh() };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)

@@ -125,6 +125,14 @@ impl DeviceNumbers {
         Self::parse(&text, drm_minors).ok_or(NumbersError::NotDevices { path })
     }
 
+    /// Without a look at the host: the major that NVIDIA's module registers by number, and no other.
+    pub fn fixed() -> Self {
+        Self {
+            majors: BTreeMap::from([(NVIDIA_MAJOR, Family::Nvidia)]),
+            drm_minors: BTreeSet::new(),
+        }
+    }
+
     /// From the text of `/proc/devices` and the DRM minors of NVIDIA cards.
     ///
     /// None when the text has no section of character devices. Lines that are no
@@ -133,7 +141,7 @@ impl DeviceNumbers {
     pub fn parse(text: &str, drm_minors: BTreeSet<u32>) -> Option<Self> {
         let mut lines = text.lines();
         lines.find(|line| line.trim() == "Character devices:")?;
-        let mut majors = BTreeMap::from([(NVIDIA_MAJOR, Family::Nvidia)]);
+        let mut majors = Self::fixed().majors;
         for line in lines.take_while(|line| line.trim() != "Block devices:") {
             let Some((major, name)) = line.trim().split_once(' ') else {
                 continue;

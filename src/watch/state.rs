@@ -30,13 +30,13 @@ impl NodeState {
     /// After a look. `by_name` holds the devices whose CDI name leads a runtime to `spec`.
     pub fn known(
         inventory: Inventory,
-        spec: Option<Spec>,
+        spec: Spec,
         numbers: DeviceNumbers,
         by_name: BTreeSet<DeviceId>,
     ) -> Self {
         Self {
             inventory: Ok(inventory),
-            spec,
+            spec: Some(spec),
             numbers,
             by_name,
         }

@@ -1,0 +1,3 @@
+//! Placeholder of the demo.
+
+fn main() {}
