@@ -1,8 +1,3 @@
-<<<<<<< HEAD
-//! Placeholder.
-
-pub mod kubelet;
-=======
 //! The rig: real containerd, real runc and real cgroups on a machine without a GPU.
 //!
 //! Owns the private [`World`] (mount and pid namespace with fake GPU nodes), the containerd
@@ -23,6 +18,7 @@ pub mod containerd;
 pub mod cri;
 pub mod failure;
 pub mod images;
+pub mod kubelet;
 pub mod oci;
 pub mod probe;
 pub mod process;
@@ -38,4 +34,3 @@ pub use images::Image;
 pub use probe::{Open, View};
 pub use process::Process;
 pub use world::{CgroupView, Gpu, World};
->>>>>>> rig
