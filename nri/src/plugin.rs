@@ -27,7 +27,8 @@ pub struct Adjusted {
 /// not be cut short belongs in a spawned task. A runtime which sees no answer in time would drop the plugin and go on
 /// without it, so code that blocks should run in `spawn_blocking`.
 ///
-/// Returning `Err` fails the operation and keeps the plugin connected. Runtimes serialise all calls; do not rely on it.
+/// Returning `Err` fails the operation and keeps the plugin connected. `configure`
+/// and `synchronize` are done before any later call begins; apart from that runtimes serialise all calls, but do not rely on it.
 #[async_trait]
 pub trait Plugin: Send + Sync + 'static {
     /// The events to subscribe. Asked after [`Plugin::configure`], on every connection. Events that `runtime` does not know

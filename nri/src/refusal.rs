@@ -67,7 +67,10 @@ impl Refusal {
     pub fn new(message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > MESSAGE_MAX {
-            message.truncate(message.floor_char_boundary(MESSAGE_MAX));
+            let end = (0..=MESSAGE_MAX)
+                .rev()
+                .find(|at| message.is_char_boundary(*at));
+            message.truncate(end.unwrap_or(0));
             message.push('…');
         }
         Self {

@@ -43,17 +43,16 @@ pub struct FrameHeader {
 impl FrameHeader {
     /// The header's wire form.
     pub fn encode(self) -> [u8; FRAME_HEADER_LEN] {
-        let [a, b, c, d] = self.connection.0.to_be_bytes();
-        let [e, f, g, h] = self.len.to_be_bytes();
-        [a, b, c, d, e, f, g, h]
+        (u64::from(self.connection.0) << 32 | u64::from(self.len)).to_be_bytes()
     }
 
     /// Reads a header; any eight bytes are one.
     pub fn decode(bytes: [u8; FRAME_HEADER_LEN]) -> Self {
-        let [a, b, c, d, e, f, g, h] = bytes;
+        let [connection @ .., _, _, _, _] = bytes;
+        let [_, _, _, _, len @ ..] = bytes;
         Self {
-            connection: ConnectionId(u32::from_be_bytes([a, b, c, d])),
-            len: u32::from_be_bytes([e, f, g, h]),
+            connection: ConnectionId(u32::from_be_bytes(connection)),
+            len: u32::from_be_bytes(len),
         }
     }
 }

@@ -137,6 +137,14 @@ impl Inbox {
             .fetch_sub(message.footprint(), Ordering::Relaxed);
         Some(message)
     }
+
+    /// A message that has arrived already.
+    pub fn try_recv(&mut self) -> Option<Message> {
+        let message = self.receiver.try_recv().ok()?;
+        self.queued
+            .fetch_sub(message.footprint(), Ordering::Relaxed);
+        Some(message)
+    }
 }
 
 /// Sends messages on one connection.

@@ -97,12 +97,12 @@ fn check_socket_file(fd: RawFd) -> Result<(), PrelaunchError> {
 }
 
 fn adopt(fd: RawFd) -> Result<UnixStream, PrelaunchError> {
-    // SAFETY: `fd` is open and a socket (`check_socket_file`), and nothing else in this process owns it: the runtime's protocol
-    // names it as ours in NRI_PLUGIN_SOCKET, it was inherited across exec, and `ADOPTED` lets one caller through only.
     #[expect(
         unsafe_code,
         reason = "an inherited descriptor is known by its number alone"
     )]
+    // SAFETY: `fd` is open and a socket (`check_socket_file`), and nothing else in this process owns it: the runtime's protocol
+    // names it as ours in NRI_PLUGIN_SOCKET, it was inherited across exec, and `ADOPTED` lets one caller through only.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let failed = |source: rustix::io::Errno| PrelaunchError::Descriptor {
         fd,

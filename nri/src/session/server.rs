@@ -4,7 +4,8 @@
 //! split), a panic must be answered, a method without handler must be `UNIMPLEMENTED` (the runtime's fallback rests on it),
 //! and an orderly end must answer what is in flight. Replies are byte for byte what the Go implementation sends.
 //!
-//! Invariant: each request gets exactly one reply, unless the connection ends first.
+//! Invariants: each request gets exactly one reply, unless the connection ends first. `Configure` and `Synchronize` are done
+//! before a later request begins, so a plugin sees them in order even if the runtime does not wait for the replies.
 
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub(super) struct Server<P> {
     /// Each task returns the size of its request.
     in_flight: JoinSet<usize>,
     in_flight_bytes: usize,
+    /// Nothing further begins before what is in flight has ended.
+    barrier: bool,
 }
 
 impl<P: Plugin> Server<P> {
@@ -46,18 +49,20 @@ impl<P: Plugin> Server<P> {
             service,
             in_flight: JoinSet::new(),
             in_flight_bytes: 0,
+            barrier: false,
         }
     }
 
     /// Serves until the connection ends, or until `draining` and nothing is in flight any more.
     pub(super) async fn run(mut self, mut draining: watch::Receiver<bool>) {
         loop {
+            self.barrier &= !self.in_flight.is_empty();
             let drains = *draining.borrow_and_update();
             if drains && self.in_flight.is_empty() {
-                return;
+                break;
             }
             tokio::select! {
-                message = self.inbox.recv() => match message {
+                message = self.inbox.recv(), if !self.barrier => match message {
                     Some(message) => self.accept(message, drains).await,
                     None => return,
                 },
@@ -67,6 +72,9 @@ impl<P: Plugin> Server<P> {
                 }
                 changed = draining.changed(), if !drains => if changed.is_err() { return },
             }
+        }
+        while let Some(message) = self.inbox.try_recv() {
+            self.accept(message, true).await;
         }
     }
 
@@ -83,6 +91,7 @@ impl<P: Plugin> Server<P> {
         let size = message.body.len();
         drop(message);
         self.in_flight_bytes += size;
+        self.barrier = matches!(request.method.as_str(), "Configure" | "Synchronize");
         let (service, outbox) = (Arc::clone(&self.service), self.outbox.clone());
         self.in_flight.spawn(async move {
             let budget = service.budget(&request);

@@ -11,7 +11,7 @@ use protobuf::{Message, MessageField};
 use ttrpc::proto::Request;
 
 use super::progress::Progress;
-use super::synchronize::Parts;
+use super::synchronize::{Parts, Whole};
 use crate::api::{self, Event};
 use crate::events::Events;
 use crate::plugin::{Adjusted, Plugin};
@@ -45,7 +45,6 @@ pub(super) struct Reply {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Milestone {
-    Configured(Events),
     Synchronized,
     Shutdown,
 }
@@ -80,7 +79,6 @@ impl<P: Plugin> Service<P> {
 
     pub(super) fn reached(&self, milestone: Milestone) {
         match milestone {
-            Milestone::Configured(events) => self.progress.configured(events),
             Milestone::Synchronized => self.progress.synchronized(),
             Milestone::Shutdown => self.progress.request_shutdown(),
         }
@@ -146,13 +144,11 @@ impl<P: Plugin> Service<P> {
             return Err(Refusal::new(reason).with_code(RefusalCode::FailedPrecondition));
         }
         self.agreed().events = events;
-        let response = api::ConfigureResponse {
+        // Before the reply leaves: the runtime may close as its answer to it, and then this has to be known.
+        self.progress.configured(events);
+        Reply::new(&api::ConfigureResponse {
             events: events.bits().cast_signed(),
             ..Default::default()
-        };
-        Ok(Reply {
-            milestone: Some(Milestone::Configured(events)),
-            ..Reply::new(&response)?
         })
     }
 
@@ -170,7 +166,7 @@ impl<P: Plugin> Service<P> {
             }
             agreed.parts.add(request, len)?
         };
-        let Some((pods, containers)) = whole else {
+        let Some(Whole { pods, containers }) = whole else {
             return Reply::new(&api::SynchronizeResponse {
                 more: true,
                 ..Default::default()

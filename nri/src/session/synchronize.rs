@@ -9,6 +9,13 @@ use crate::refusal::{Refusal, RefusalCode};
 /// Encoded bytes of all parts together: about 80 000 containers.
 const TOTAL_MAX: usize = 256 << 20;
 
+/// What the runtime has.
+#[derive(Debug, PartialEq)]
+pub(super) struct Whole {
+    pub(super) pods: Vec<PodSandbox>,
+    pub(super) containers: Vec<Container>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     pods: Vec<PodSandbox>,
@@ -22,7 +29,7 @@ impl Parts {
         &mut self,
         part: SynchronizeRequest,
         len: usize,
-    ) -> Result<Option<(Vec<PodSandbox>, Vec<Container>)>, Refusal> {
+    ) -> Result<Option<Whole>, Refusal> {
         self.total = self.total.saturating_add(len);
         if self.total > TOTAL_MAX {
             *self = Self::default();
@@ -37,7 +44,7 @@ impl Parts {
         let Self {
             pods, containers, ..
         } = std::mem::take(self);
-        Ok(Some((pods, containers)))
+        Ok(Some(Whole { pods, containers }))
     }
 }
 
@@ -74,7 +81,7 @@ mod tests {
             ),
             Ok(None)
         );
-        let (pods, containers) = parts.add(part("p2", "c2", false), 1).unwrap().unwrap();
+        let Whole { pods, containers } = parts.add(part("p2", "c2", false), 1).unwrap().unwrap();
         assert_eq!(
             pods.iter().map(|p| p.id.as_str()).collect::<Vec<_>>(),
             ["p1", "p2"]
@@ -83,7 +90,7 @@ mod tests {
             containers.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(),
             ["c1", "c2"]
         );
-        let (pods, _) = parts.add(part("p3", "c3", false), 1).unwrap().unwrap();
+        let Whole { pods, .. } = parts.add(part("p3", "c3", false), 1).unwrap().unwrap();
         assert_eq!(pods.len(), 1, "nothing of the first one is left");
     }
 
