@@ -1,10 +1,11 @@
 //! `gpu-warden run`: the plugin and the refresher, until a signal ends them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use cdi::Kind;
 use clap::Args;
 use nri::{Identity, Runner, Status};
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,6 +15,7 @@ use tracing::info;
 use super::RootArgs;
 use crate::config::Config;
 use crate::host::{DeviceNumbers, Roots};
+use crate::spec::BuildOptions;
 use crate::plugin::{Warden, Wiring};
 use crate::telemetry::{self, LogFormat};
 use crate::watch::{Look, NodeState, Schedule, Watcher};
@@ -26,6 +28,14 @@ const WORKERS: usize = 2;
 pub struct RunArgs {
     #[command(flatten)]
     roots: RootArgs,
+
+    /// The driver root as the runtime on the host sees it [default: the driver root]
+    #[arg(long, env = "GPU_WARDEN_HOST_DRIVER_ROOT", value_name = "DIR")]
+    host_driver_root: Option<String>,
+
+    /// The dev root as the runtime on the host sees it [default: the dev root]
+    #[arg(long, env = "GPU_WARDEN_HOST_DEV_ROOT", value_name = "DIR")]
+    host_dev_root: Option<String>,
 
     /// Directory of the kubelet, as the kubelet's own `--root-dir`
     #[arg(long, env = "GPU_WARDEN_KUBELET_ROOT", default_value = "/var/lib/kubelet", value_name = "DIR")]
@@ -95,6 +105,17 @@ impl RunArgs {
             .build()
             .context("the async runtime can't be started")?;
         runtime.block_on(self.serve(Arc::new(Warden::new(wiring))))
+    }
+
+    fn build_options(&self) -> anyhow::Result<BuildOptions> {
+        let kind = Kind::new("nvidia.com", "gpu").context("the kind nvidia.com/gpu")?;
+        let roots = self.roots.roots();
+        let text = |given: &Option<String>, root: &Path| given.clone().unwrap_or_else(|| root.display().to_string());
+        Ok(BuildOptions {
+            host_driver_root: text(&self.host_driver_root, &roots.driver),
+            host_dev_root: text(&self.host_dev_root, &roots.dev),
+            ..BuildOptions::new(kind)
+        })
     }
 
     async fn serve(self, warden: Arc<Warden>) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use cdi::{Format, Outcome, QualifiedName, Registry, RemoveOutcome, Spec, default_name, remove_spec};
+use cdi::{Format, Outcome, QualifiedName, Registry, RemoveOutcome, Spec, remove_spec};
 use tracing::{debug, error, info, warn};
 
 use super::NodeState;
@@ -35,7 +35,7 @@ impl Look {
         cdi_dirs: Vec<PathBuf>,
     ) -> Result<Self, NoDirectory> {
         let directory = cdi_dirs.last().ok_or(NoDirectory)?;
-        let output = directory.join(default_name(&build.kind, Format::Yaml));
+        let output = directory.join(cdi::file_name::default_name(&build.kind, Format::Yaml));
         let options = RefreshOptions { roots, nvml, build, output, format: Format::Yaml };
         Ok(Self { options, cdi_dirs, said: None })
     }
