@@ -216,6 +216,10 @@ fn library(
         }
         Err(source) => return Err(read_error(root, &path, source)),
     };
+    if found.path.to_str().is_none() || path.to_str().is_none() {
+        tracing::warn!(path = %path.display(), "a driver library is left out: its path is no UTF-8 text, as a spec needs");
+        return Ok(None);
+    }
     let elf = match elf::read(&found.file) {
         Ok(elf) => elf,
         Err(error @ (elf::ElfError::NotElf64 | elf::ElfError::Machine(_))) => {
@@ -276,7 +280,7 @@ fn programs(root: &InRoot) -> Result<Vec<Program>, DriverError> {
                         .map_err(|e| read_error(root, &path, e))?
                         .permissions()
                         .mode();
-                    if mode & 0o111 != 0 {
+                    if mode & 0o111 != 0 && resolved.path.to_str().is_some() {
                         found.push(Program {
                             file: resolved.path,
                             path,
