@@ -188,21 +188,14 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_capture_gives_a_value_or_an_error(at in 0usize..700, byte in any::<u8>()) {
+    fn no_damaged_byte_goes_unseen(at in 0usize..724, byte in any::<u8>()) {
         let mut bytes = include_bytes!(
             "../../../tests/fixtures/kubelet/checkpoint/05-envvar-c21.json"
         ).to_vec();
         let changed = bytes[at] != byte;
         bytes[at] = byte;
-        if let Ok(checkpoint) = Checkpoint::parse(&bytes) {
-            for (uid, container) in checkpoint.containers() {
-                prop_assert!(!checkpoint.lookup(uid, container).is_empty());
-            }
-            // A change of one byte of base64 padding bits or of a skipped key may go unseen, but not
-            // one of an id.
-            let ids = 0..bytes.len();
-            prop_assert!(!changed || ids.contains(&at));
-        }
+        let verified = Checkpoint::parse(&bytes).is_ok_and(|c| c.verified());
+        prop_assert_eq!(verified, !changed);
     }
 
     #[test]

@@ -8,6 +8,9 @@ use crate::allocation::api::podresources::{
 
 const GPU: &str = "nvidia.com/gpu";
 
+/// Ids by resource name.
+type Resources<'a> = &'a [(&'a str, &'a [&'a str])];
+
 fn subject() -> Subject {
     Subject {
         pod_uid: "uid-1".to_owned(),
@@ -17,7 +20,7 @@ fn subject() -> Subject {
     }
 }
 
-fn recorded(resources: &[(&str, &[&str])]) -> Recorded {
+fn recorded(resources: Resources<'_>) -> Recorded {
     Recorded::Entries(
         resources
             .iter()
@@ -33,7 +36,7 @@ fn recorded(resources: &[(&str, &[&str])]) -> Recorded {
 }
 
 /// A pod with container `name`, one entry per id.
-fn pod(name: &str, resources: &[(&str, &[&str])]) -> PodResources {
+fn pod(name: &str, resources: Resources<'_>) -> PodResources {
     let devices = resources
         .iter()
         .flat_map(|(resource, ids)| ids.iter().map(move |id| (resource, id)))
@@ -222,7 +225,7 @@ fn every_pair_of_answers_has_its_row() {
 
 #[test]
 fn which_resources_count() {
-    let rows: [(&str, &[(&str, &[&str])], Is); 9] = [
+    let rows: [(&str, Resources, Is); 9] = [
         (
             "renamed",
             &[("example.com/a100", &["GPU-a"])],
@@ -280,7 +283,7 @@ fn which_resources_count() {
 
 #[test]
 fn an_unsupported_id_in_either_source_is_refused_by_name() {
-    let odd: &[(&str, &[&str])] = &[("nvidia.com/gpu", &["odd"])];
+    let odd: Resources = &[("nvidia.com/gpu", &["odd"])];
     for (record, report) in [
         (recorded(odd), pods(vec![pod("c", &[])])),
         (recorded(&[]), pods(vec![pod("c", odd)])),

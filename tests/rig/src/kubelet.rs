@@ -261,7 +261,11 @@ impl Kubelet {
 
     /// Ends a pod: no longer reported, but recorded until the next allocation.
     pub fn release(&self, uid: &str) {
-        self.state().pods.retain(|pod| pod.of.uid != uid);
+        let mut state = self.state();
+        state.pods.retain(|pod| pod.of.uid != uid);
+        for entry in state.recorded.iter_mut().filter(|e| e.pod_uid == uid) {
+            entry.stale = true;
+        }
     }
 
     /// Changes what goes wrong, from the next call or write on.
@@ -276,8 +280,7 @@ impl Kubelet {
     pub fn write_checkpoint(&self) -> Result<()> {
         let (entries, faults) = {
             let mut state = self.state();
-            let live: Vec<_> = state.pods.iter().map(|pod| pod.of.uid.clone()).collect();
-            state.recorded.retain(|entry| live.contains(&entry.pod_uid));
+            state.recorded.retain(|entry| !entry.stale);
             (state.recorded.clone(), state.faults.clone())
         };
         let bytes = checkpoint::document(&entries, faults.flat_ids, faults.foreign_checksum)?;

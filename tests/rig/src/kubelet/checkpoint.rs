@@ -21,6 +21,8 @@ pub(super) struct Entry {
     resource: String,
     ids: Vec<String>,
     alloc_resp: Vec<u8>,
+    /// Its pod has ended; the next write leaves it out.
+    pub(super) stale: bool,
 }
 
 impl Entry {
@@ -43,6 +45,7 @@ impl Entry {
             resource: resource.to_owned(),
             ids: ids.iter().map(|id| (*id).to_owned()).collect(),
             alloc_resp,
+            stale: false,
         })
     }
 }
