@@ -21,7 +21,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { command: Command::Run(args) } = Cli::parse_from(arguments());
+    let Cli {
+        command: Command::Run(args),
+    } = Cli::parse_from(arguments());
     match args.exec() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -15,8 +15,8 @@ use tracing::info;
 use super::RootArgs;
 use crate::config::Config;
 use crate::host::{DeviceNumbers, Roots};
-use crate::spec::BuildOptions;
 use crate::plugin::{Warden, Wiring};
+use crate::spec::BuildOptions;
 use crate::telemetry::{self, LogFormat};
 use crate::watch::{Look, NodeState, Schedule, Watcher};
 
@@ -38,7 +38,12 @@ pub struct RunArgs {
     host_dev_root: Option<String>,
 
     /// Directory of the kubelet, as the kubelet's own `--root-dir`
-    #[arg(long, env = "GPU_WARDEN_KUBELET_ROOT", default_value = "/var/lib/kubelet", value_name = "DIR")]
+    #[arg(
+        long,
+        env = "GPU_WARDEN_KUBELET_ROOT",
+        default_value = "/var/lib/kubelet",
+        value_name = "DIR"
+    )]
     kubelet_root: PathBuf,
 
     /// Directories that the runtime reads CDI specs from, lowest priority first; the spec is kept in the last one
@@ -51,11 +56,21 @@ pub struct RunArgs {
     nri_socket: PathBuf,
 
     /// Name of the plugin, as a runtime's `required_plugins` lists it
-    #[arg(long, env = "GPU_WARDEN_PLUGIN_NAME", default_value = "gpu-warden", value_name = "NAME")]
+    #[arg(
+        long,
+        env = "GPU_WARDEN_PLUGIN_NAME",
+        default_value = "gpu-warden",
+        value_name = "NAME"
+    )]
     plugin_name: String,
 
     /// Index of the plugin, two digits: runs after every plugin with a lower one, so that it sees what they injected
-    #[arg(long, env = "GPU_WARDEN_PLUGIN_INDEX", default_value = "99", value_name = "NN")]
+    #[arg(
+        long,
+        env = "GPU_WARDEN_PLUGIN_INDEX",
+        default_value = "99",
+        value_name = "NN"
+    )]
     plugin_index: String,
 
     /// Configuration file; without one, the default that is shipped as nri-config/gpu-warden.yaml
@@ -67,7 +82,12 @@ pub struct RunArgs {
     poll_interval: u64,
 
     /// Milliseconds of quiet to wait for after a file event
-    #[arg(long, env = "GPU_WARDEN_DEBOUNCE", default_value_t = 300, value_name = "MILLISECONDS")]
+    #[arg(
+        long,
+        env = "GPU_WARDEN_DEBOUNCE",
+        default_value_t = 300,
+        value_name = "MILLISECONDS"
+    )]
     debounce: u64,
 
     /// Form of the log
@@ -75,7 +95,12 @@ pub struct RunArgs {
     log_format: LogFormat,
 
     /// Level, or a list of target=level
-    #[arg(long, env = "GPU_WARDEN_LOG_LEVEL", default_value = "info", value_name = "FILTER")]
+    #[arg(
+        long,
+        env = "GPU_WARDEN_LOG_LEVEL",
+        default_value = "info",
+        value_name = "FILTER"
+    )]
     log_level: String,
 }
 
@@ -87,18 +112,34 @@ impl RunArgs {
             Some(path) => Config::load(path)?,
             None => Config::shipped()?,
         };
-        let roots = Roots { kubelet: self.kubelet_root.clone(), ..self.roots.roots() };
+        let roots = Roots {
+            kubelet: self.kubelet_root.clone(),
+            ..self.roots.roots()
+        };
         let numbers = DeviceNumbers::read(&roots)?;
-        let publish = watch::Sender::new(Arc::new(NodeState::unknown("the first look is under way", numbers)));
+        let publish = watch::Sender::new(Arc::new(NodeState::unknown(
+            "the first look is under way",
+            numbers,
+        )));
         let node = publish.subscribe();
-        let mut look = Look::new(roots.clone(), self.roots.nvml(), self.build_options()?, self.cdi_dirs.clone())?;
+        let mut look = Look::new(
+            roots.clone(),
+            self.roots.nvml(),
+            self.build_options()?,
+            self.cdi_dirs.clone(),
+        )?;
         let schedule = Schedule {
             directories: look.directories(),
             poll: Duration::from_secs(self.poll_interval),
             debounce: Duration::from_millis(self.debounce),
         };
         let watcher = Watcher::start(schedule, publish, move || look.take())?;
-        let wiring = Wiring { roots, config, node, refresh: watcher.refresh() };
+        let wiring = Wiring {
+            roots,
+            config,
+            node,
+            refresh: watcher.refresh(),
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(WORKERS)
             .enable_all()
@@ -110,7 +151,9 @@ impl RunArgs {
     fn build_options(&self) -> anyhow::Result<BuildOptions> {
         let kind = Kind::new("nvidia.com", "gpu").context("the kind nvidia.com/gpu")?;
         let roots = self.roots.roots();
-        let text = |given: &Option<String>, root: &Path| given.clone().unwrap_or_else(|| root.display().to_string());
+        let text = |given: &Option<String>, root: &Path| {
+            given.clone().unwrap_or_else(|| root.display().to_string())
+        };
         Ok(BuildOptions {
             host_driver_root: text(&self.host_driver_root, &roots.driver),
             host_dev_root: text(&self.host_dev_root, &roots.dev),
@@ -121,7 +164,11 @@ impl RunArgs {
     async fn serve(self, warden: Arc<Warden>) -> anyhow::Result<()> {
         let runner = match Runner::prelaunched(Arc::clone(&warden))? {
             Some(runner) => runner,
-            None => Runner::external(warden, Identity::new(self.plugin_name, self.plugin_index)?, self.nri_socket),
+            None => Runner::external(
+                warden,
+                Identity::new(self.plugin_name, self.plugin_index)?,
+                self.nri_socket,
+            ),
         };
         let mut terminate = signal(SignalKind::terminate()).context("SIGTERM can't be handled")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT can't be handled")?;

@@ -36,8 +36,18 @@ impl Look {
     ) -> Result<Self, NoDirectory> {
         let directory = cdi_dirs.last().ok_or(NoDirectory)?;
         let output = directory.join(cdi::file_name::default_name(&build.kind, Format::Yaml));
-        let options = RefreshOptions { roots, nvml, build, output, format: Format::Yaml };
-        Ok(Self { options, cdi_dirs, said: None })
+        let options = RefreshOptions {
+            roots,
+            nvml,
+            build,
+            output,
+            format: Format::Yaml,
+        };
+        Ok(Self {
+            options,
+            cdi_dirs,
+            said: None,
+        })
     }
 
     /// Directories in which a change calls for a look.
@@ -58,7 +68,11 @@ impl Look {
             }
         };
         match refresh(&self.options) {
-            Ok(Refreshed { inventory, spec, outcome }) => {
+            Ok(Refreshed {
+                inventory,
+                spec,
+                outcome,
+            }) => {
                 if outcome == Outcome::Written {
                     info!(file = %self.options.output.display(), devices = spec.devices.len(), "CDI spec written");
                 }
@@ -84,7 +98,9 @@ impl Look {
         match remove_spec(&self.options.output) {
             Ok(RemoveOutcome::Removed) => info!(%file, "CDI spec removed: the node has no GPU"),
             Ok(RemoveOutcome::Absent) => {}
-            Err(problem) => error!(%problem, "a CDI spec that names GPUs which are gone can't be removed"),
+            Err(problem) => {
+                error!(%problem, "a CDI spec that names GPUs which are gone can't be removed")
+            }
         }
     }
 
@@ -92,7 +108,9 @@ impl Look {
     fn found_by_name(&self, spec: &Spec, inventory: &Inventory) -> BTreeSet<DeviceId> {
         let registry = Registry::load(&self.cdi_dirs);
         let is_ours = |id: &&DeviceId| {
-            let Ok(name) = format!("{}={id}", spec.kind).parse::<QualifiedName>() else { return false };
+            let Ok(name) = format!("{}={id}", spec.kind).parse::<QualifiedName>() else {
+                return false;
+            };
             match registry.resolve(&name) {
                 Ok(found) => found.path == self.options.output,
                 Err(problem) => {
@@ -101,7 +119,13 @@ impl Look {
                 }
             }
         };
-        inventory.gpus.iter().map(|gpu| &gpu.id).filter(is_ours).cloned().collect()
+        inventory
+            .gpus
+            .iter()
+            .map(|gpu| &gpu.id)
+            .filter(is_ours)
+            .cloned()
+            .collect()
     }
 
     fn say(&mut self, now: Result<&str, &str>) {
@@ -118,8 +142,20 @@ impl Look {
 }
 
 fn summary(inventory: &Inventory) -> String {
-    let gpus: Vec<_> =
-        inventory.gpus.iter().map(|gpu| format!("{} (/dev/nvidia{})", gpu.id, gpu.minor)).collect();
-    let faults: Vec<_> = inventory.faults.iter().map(|fault| format!("; {fault}")).collect();
-    format!("driver {}, GPUs: {}{}", inventory.driver_version, gpus.join(", "), faults.concat())
+    let gpus: Vec<_> = inventory
+        .gpus
+        .iter()
+        .map(|gpu| format!("{} (/dev/nvidia{})", gpu.id, gpu.minor))
+        .collect();
+    let faults: Vec<_> = inventory
+        .faults
+        .iter()
+        .map(|fault| format!("; {fault}"))
+        .collect();
+    format!(
+        "driver {}, GPUs: {}{}",
+        inventory.driver_version,
+        gpus.join(", "),
+        faults.concat()
+    )
 }

@@ -1,0 +1,15 @@
+//! End to end: real containerd 1.7 and 2.x, real runc, real cgroups, a stand-in kubelet and a
+//! stand-in legacy NVIDIA runtime. What a container can open, the kernel says.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    missing_docs,
+    reason = "a failed step is a failed test"
+)]
+
+mod founding;
+mod gate;
+mod lifecycle;
+mod refusals;
+mod support;
