@@ -73,6 +73,9 @@ pub enum Rule {
     /// Not usable as the name of a resctrl directory.
     #[error("is no legal closID: at most 4095 bytes, not `.` or `..`, no slash or newline")]
     ClosId,
+    /// Writing: the Rust port refuses the root group.
+    #[error("`/` is refused by some readers; leave closID out")]
+    RootClosId,
     /// A network device is named twice in one edits object.
     #[error("repeats {0:?}")]
     DuplicateNetDevice(String),

@@ -140,13 +140,13 @@ fn mount(mount: &Mount, report: &mut Report) {
     not_empty("containerPath", &mount.container_path, report);
 }
 
-/// The Go library also takes a closID of `/`, the root group; its Rust port does not, and neither do we.
+/// A closID of `/` is the root group.
 fn intel_rdt(rdt: &IntelRdt, report: &mut Report) {
     if let Some(id) = &rdt.clos_id {
         report.field("closID", |report| {
-            let legal =
+            let directory =
                 id.len() < 4096 && !matches!(id.as_str(), "." | "..") && !id.contains(['/', '\n']);
-            report.require(legal, || Rule::ClosId);
+            report.require(directory || id == "/", || Rule::ClosId);
         });
     }
 }

@@ -150,6 +150,9 @@ fn mount(mount: &Mount, report: &mut Report) {
 
 fn intel_rdt(rdt: &IntelRdt, report: &mut Report) {
     optional("closID", rdt.clos_id.as_ref(), report);
+    if rdt.clos_id.as_deref() == Some("/") {
+        report.field("closID", |report| report.add(Rule::RootClosId));
+    }
     optional("l3CacheSchema", rdt.l3_cache_schema.as_ref(), report);
     optional("memBwSchema", rdt.mem_bw_schema.as_ref(), report);
     report.each("schemata", &rdt.schemata, |report, text| {
