@@ -191,6 +191,16 @@ fn an_unwritable_place_is_exit_3() {
 }
 
 #[test]
+fn an_invalid_spec_goes_nowhere_not_even_to_stdout() {
+    if !can_mknod() {
+        return;
+    }
+    let run = Node::with_driver().run(&["--host-driver-root=/a/../b"]);
+    assert_eq!((run.code, run.stdout.as_str()), (3, ""));
+    assert!(run.stderr.contains("invalid"), "{}", run.stderr);
+}
+
+#[test]
 fn usage_errors_are_exit_2_and_say_nothing_on_stdout() {
     for flags in [&["--vendor=x"][..], &["--driver-root=rel"], &["--nonsense"]] {
         let run = Node::bare().run(flags);
