@@ -5,6 +5,32 @@
 //!
 //! The crate knows the document and the directories. It knows no GPU, touches no container and never
 //! looks at a device node; what a runtime does with an edit is described, not done, here.
+//!
+//! ```
+//! use cdi::{Format, Outcome, QualifiedName, Registry, Spec, file_name, write_spec};
+//!
+//! let mut spec = Spec::from_yaml(
+//!     "cdiVersion: 1.0.0
+//! kind: nvidia.com/gpu
+//! devices:
+//! - name: GPU-1
+//!   containerEdits:
+//!     deviceNodes: [{path: /dev/nvidia0}]",
+//! )?;
+//! spec.set_lowest_version();
+//! assert_eq!(spec.cdi_version, "0.3.0");
+//!
+//! let dir = tempfile::tempdir()?;
+//! let path = dir.path().join(file_name::default_name(&spec.kind.parse()?, Format::Yaml));
+//! assert_eq!(write_spec(&path, &spec, Format::Yaml)?, Outcome::Written);
+//! assert_eq!(write_spec(&path, &spec, Format::Yaml)?, Outcome::Unchanged);
+//!
+//! let registry = Registry::load(&[dir.path().into()]);
+//! let gpu: QualifiedName = "nvidia.com/gpu=GPU-1".parse()?;
+//! assert_eq!(registry.resolve(&gpu)?.path, path);
+//! assert_eq!(registry.edits(&[gpu])?.device_nodes[0].path, "/dev/nvidia0");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod de;
 mod edits;

@@ -48,12 +48,12 @@ pub enum RemoveOutcome {
 #[derive(Debug, Error)]
 pub enum WriteError {
     /// Readers ignore other names, or would take it for the other format.
-    #[error("{}: a CDI file must end in .{} here", path.display(), format.extension())]
+    #[error("{}: the name must end in {expected}", path.display())]
     Name {
         /// The target.
         path: PathBuf,
-        /// The wanted format.
-        format: Format,
+        /// The extension of the format.
+        expected: &'static str,
     },
     /// The spec breaks rules; see [`Spec::validate_for_writing`].
     #[error("{}: not written, the spec is invalid: {violations}", path.display())]
@@ -107,8 +107,13 @@ fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WriteErr
 /// [`Spec::validate_for_writing`].
 pub fn write_spec(path: &Path, spec: &Spec, format: Format) -> Result<Outcome, WriteError> {
     if Format::from_path(path) != Some(format) {
-        let path = path.to_owned();
-        return Err(WriteError::Name { path, format });
+        return Err(WriteError::Name {
+            path: path.to_owned(),
+            expected: match format {
+                Format::Yaml => ".yaml",
+                Format::Json => ".json",
+            },
+        });
     }
     spec.validate_for_writing()
         .map_err(|violations| WriteError::Invalid {
@@ -142,7 +147,7 @@ pub fn remove_spec(path: &Path) -> Result<RemoveOutcome, WriteError> {
     if Format::from_path(path).is_none() {
         return Err(WriteError::Name {
             path: path.to_owned(),
-            format: Format::default(),
+            expected: ".yaml or .json",
         });
     }
     let dir = directory_of(path);

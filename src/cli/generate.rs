@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cdi::{Format, Kind, Outcome};
+use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
 
 use super::exit::Exit;
@@ -21,14 +22,14 @@ const CDI_DIR: &str = "/var/run/cdi";
 /// Arguments of `cdi-gen generate`.
 #[derive(Debug, Clone, Args)]
 pub struct GenerateArgs {
-    /// File to write, `-` for stdout [default: `<vendor>-<class>.yaml` in the CDI directory for
-    /// root, stdout for others]
+    /// File to write, `-` for stdout; by default `<vendor>-<class>.yaml` in the CDI directory for
+    /// root, and stdout for others
     #[arg(short, long, value_name = "FILE", env = "CDI_GEN_OUTPUT")]
     pub output: Option<OsString>,
-    /// Encoding [default: by the output's extension, else yaml]
+    /// Encoding; by default that of the output's extension, else yaml
     #[arg(long, value_enum, env = "CDI_GEN_FORMAT")]
     pub format: Option<FormatArg>,
-    /// Directory of the default output
+    /// Directory of the default output; `/var/run/cdi` by default
     #[arg(long, value_name = "DIR", env = "CDI_GEN_CDI_DIR", value_parser = absolute)]
     pub cdi_dir: Option<PathBuf>,
     /// What devices are called (repeatable)
@@ -42,7 +43,12 @@ pub struct GenerateArgs {
     )]
     pub device_name_strategy: Vec<StrategyArg>,
     /// Add a device `all` with every GPU
-    #[arg(long, env = "CDI_GEN_ALL_DEVICE", overrides_with = "no_all_device")]
+    #[arg(
+        long,
+        env = "CDI_GEN_ALL_DEVICE",
+        overrides_with = "no_all_device",
+        value_parser = FalseyValueParser::new()
+    )]
     pub all_device: bool,
     /// No device `all`; this is the default
     #[arg(long, overrides_with = "all_device")]
@@ -53,11 +59,11 @@ pub struct GenerateArgs {
     /// Class part of the kind
     #[arg(long, env = "CDI_GEN_CLASS", default_value = "gpu", value_parser = class)]
     pub class: String,
-    /// The driver root as the container runtime on the host sees it [default: the driver root]
+    /// The driver root as the container runtime on the host sees it; by default the driver root
     #[arg(long, value_name = "DIR", env = "CDI_GEN_HOST_DRIVER_ROOT", value_parser = absolute_text)]
     pub host_driver_root: Option<String>,
-    /// The dev root as the container runtime on the host sees it [default: the host driver root
-    /// if that is given and the dev root is the driver root, else the dev root]
+    /// The dev root as the container runtime on the host sees it; by default the host driver root
+    /// when both roots are one, else the dev root
     #[arg(long, value_name = "DIR", env = "CDI_GEN_HOST_DEV_ROOT", value_parser = absolute_text)]
     pub host_dev_root: Option<String>,
     #[command(flatten)]

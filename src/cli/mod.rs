@@ -10,6 +10,7 @@ pub mod run;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
+use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 use tracing::level_filters::LevelFilter;
 
@@ -23,7 +24,7 @@ pub struct RootArgs {
     /// Root directory of the driver's files
     #[arg(long, value_name = "DIR", env = "CDI_GEN_DRIVER_ROOT", default_value = "/", value_parser = absolute)]
     pub driver_root: PathBuf,
-    /// Directory that contains `dev` [default: the driver root]
+    /// Directory that contains `dev`; by default the driver root
     #[arg(long, value_name = "DIR", env = "CDI_GEN_DEV_ROOT", value_parser = absolute)]
     pub dev_root: Option<PathBuf>,
     /// Where sysfs is
@@ -32,7 +33,7 @@ pub struct RootArgs {
     /// Where the procfs of the host's pid namespace is
     #[arg(long, value_name = "DIR", env = "CDI_GEN_PROC_ROOT", default_value = "/proc", value_parser = absolute)]
     pub proc_root: PathBuf,
-    /// NVML library to load [default: libnvidia-ml.so.1 below the driver root, else the loader's]
+    /// NVML library to load; by default libnvidia-ml.so.1 below the driver root, else the loader's
     #[arg(long, value_name = "FILE", env = "CDI_GEN_NVML_LIBRARY", value_parser = absolute)]
     pub nvml_library: Option<PathBuf>,
     /// Directory, inside the driver root, to search for libraries instead of the usual ones
@@ -76,7 +77,13 @@ pub struct LogArgs {
     #[arg(short, long, global = true, action = ArgAction::Count, env = "CDI_GEN_VERBOSE")]
     pub verbose: u8,
     /// Say nothing but errors
-    #[arg(long, global = true, env = "CDI_GEN_QUIET", conflicts_with = "verbose")]
+    #[arg(
+        long,
+        global = true,
+        env = "CDI_GEN_QUIET",
+        conflicts_with = "verbose",
+        value_parser = FalseyValueParser::new()
+    )]
     pub quiet: bool,
 }
 

@@ -119,13 +119,26 @@ impl InRoot {
             Mode::empty(),
             ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
         )
-        .map_err(|errno| match errno {
-            rustix::io::Errno::NOSYS => io::Error::new(
-                io::ErrorKind::Unsupported,
-                "this kernel has no openat2 (Linux 5.6)",
-            ),
-            other => other.into(),
+        .or_else(|errno| match errno {
+            rustix::io::Errno::NOSYS => self.openat(path, flags),
+            other => Err(other.into()),
         })
+    }
+
+    /// For kernels without `openat2`: below `/`, ordinary resolution is the same thing. Below any
+    /// other root it is not, and nothing is opened.
+    fn openat(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        if self.real != Path::new("/") {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this kernel has no openat2 (Linux 5.6), so links can't be kept inside a driver root other than /",
+            ));
+        }
+        Ok(rustix::fs::open(
+            Path::new("/").join(path),
+            flags | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?)
     }
 }
 
@@ -133,4 +146,21 @@ impl InRoot {
 /// moved proc root.
 fn path_of(fd: &OwnedFd) -> io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_openat2_only_the_host_s_own_root_is_opened() {
+        let host = InRoot::open(Path::new("/")).unwrap();
+        assert!(host.openat(Path::new("/proc/self"), OFlags::PATH).is_ok());
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "").unwrap();
+        let moved = InRoot::open(dir.path()).unwrap();
+        assert!(moved.file(Path::new("/a")).is_ok());
+        let error = moved.openat(Path::new("/a"), OFlags::PATH).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+    }
 }

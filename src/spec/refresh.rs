@@ -65,6 +65,9 @@ pub enum SpecError {
         /// One entry per GPU.
         faults: Vec<Fault>,
     },
+    /// The spec breaks rules of CDI: the options name a path that readers would refuse.
+    #[error("the spec would be invalid: {0}")]
+    Invalid(#[from] cdi::Violations),
     /// See [`WriteError`].
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -101,6 +104,7 @@ pub fn generate(
     }
     let files = DriverFiles::find(&roots.driver, &inventory.driver_version, &nvml.search)?;
     let spec = build(&inventory, &files, options);
+    spec.validate_for_writing()?;
     Ok(Generated { inventory, spec })
 }
 

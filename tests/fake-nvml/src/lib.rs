@@ -5,6 +5,11 @@
 //! Without the variable, init says `DRIVER_NOT_LOADED`; with a file that can't be read or parsed,
 //! it says `UNKNOWN` and writes the reason to stderr.
 //!
+//! `cargo build -p fake-nvml` makes `libnvidia_ml.so` in the target directory, beside the programs
+//! (`target/debug`). A test finds it from the directory of `CARGO_BIN_EXE_…`, builds it when it is
+//! missing, and names it with `--nvml-library` or links it into a driver root as
+//! `libnvidia-ml.so.1`.
+//!
 //! ```json
 //! {
 //!   "driver_version": "570.133.20",

@@ -1,0 +1,19 @@
+//! `cdi-gen` as a person or a unit runs it: the real binary over a node in a temporary directory,
+//! with a stand-in `libnvidia-ml.so.1` that it finds and loads as on a host.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "helpers of tests fail the test, and say why one is skipped"
+)]
+
+#[path = "../src/driver/elf_fixture.rs"]
+mod elf_fixture;
+#[path = "cdi_gen/faults.rs"]
+mod faults;
+#[path = "cdi_gen/node.rs"]
+mod node;
+#[path = "cdi_gen/output.rs"]
+mod output;
+#[path = "cdi_gen/sources.rs"]
+mod sources;
