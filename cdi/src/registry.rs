@@ -8,12 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use thiserror::Error;
-
 use crate::emit::Format;
 use crate::model::{ContainerEdits, Device, Spec};
 use crate::name::{Kind, QualifiedName};
 use crate::parse::LoadError;
+
+mod error;
+
+pub use error::{DirError, ResolveError, UnresolvedDevices};
 
 /// Where runtimes look, ascending in priority.
 pub const DEFAULT_DIRS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
@@ -53,16 +55,6 @@ pub struct BrokenFile {
     pub claims: BTreeSet<QualifiedName>,
 }
 
-/// A directory that exists and could not be listed.
-#[derive(Debug, Error)]
-#[error("list {}: {source}", path.display())]
-pub struct DirError {
-    /// The directory.
-    pub path: PathBuf,
-    /// From the system.
-    pub source: io::Error,
-}
-
 /// A device of a file that a file of a later directory replaces. It comes back when that one goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shadowed<'a> {
@@ -89,61 +81,6 @@ pub struct Resolved<'a> {
     pub device: &'a Device,
     /// Files of earlier directories which define the device as well.
     pub shadowed: Vec<&'a Path>,
-}
-
-/// Why a name gives no device.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ResolveError {
-    /// No file defines it.
-    #[error("no CDI file defines `{name}`{}", unreadable_note(unreadable))]
-    Unknown {
-        /// The device.
-        name: QualifiedName,
-        /// Files that could not even be parsed, so that any of them may have been meant to.
-        unreadable: Vec<PathBuf>,
-    },
-    /// Files of one directory both define it, so readers drop it.
-    #[error("`{name}` is defined by {}; remove all but one", join(files))]
-    Conflict {
-        /// The device.
-        name: QualifiedName,
-        /// The files.
-        files: Vec<PathBuf>,
-    },
-    /// The only files which define it are invalid.
-    #[error("the file that defines `{name}` is invalid: {reason}")]
-    Broken {
-        /// The device.
-        name: QualifiedName,
-        /// The file.
-        path: PathBuf,
-        /// Its error, which names the file.
-        reason: String,
-    },
-}
-
-/// Some of the asked devices have no answer.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}", .errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-pub struct UnresolvedDevices {
-    /// One for each.
-    pub errors: Vec<ResolveError>,
-}
-
-fn join(paths: &[PathBuf]) -> String {
-    let paths: Vec<_> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    paths.join(" and ")
-}
-
-fn unreadable_note(paths: &[PathBuf]) -> String {
-    if paths.is_empty() {
-        String::new()
-    } else {
-        format!("; unreadable: {}", join(paths))
-    }
 }
 
 /// A device in a file, as indices.
