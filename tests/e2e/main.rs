@@ -4,7 +4,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    missing_docs,
+    unreachable_pub,
     reason = "a failed step is a failed test"
 )]
 
