@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::de::{annotations, null_as_default};
+
 /// One CDI file. Names follow the CDI specification, section "Specification".
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -16,12 +18,20 @@ pub struct Spec {
     /// `vendor/class`.
     pub kind: String,
     /// Free annotations of the whole file (0.6.0).
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "annotations",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub annotations: BTreeMap<String, String>,
     /// At least one device.
     pub devices: Vec<Device>,
     /// Applied once per file to every container that gets any of its devices.
-    #[serde(default, skip_serializing_if = "ContainerEdits::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "ContainerEdits::is_empty"
+    )]
     pub container_edits: ContainerEdits,
 }
 
@@ -32,7 +42,11 @@ pub struct Device {
     /// Unique in its file.
     pub name: String,
     /// Free annotations of the device (0.6.0).
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "annotations",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub annotations: BTreeMap<String, String>,
     /// Never empty.
     pub container_edits: ContainerEdits,
@@ -43,25 +57,49 @@ pub struct Device {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ContainerEdits {
     /// `NAME=VALUE` entries.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub env: Vec<String>,
     /// Device nodes, each with a cgroup rule.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub device_nodes: Vec<DeviceNode>,
     /// Network devices to move into the container (1.1.0).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub net_devices: Vec<NetDevice>,
     /// OCI hooks.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub hooks: Vec<Hook>,
     /// Mounts; one with the same destination is replaced.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub mounts: Vec<Mount>,
     /// Cache and bandwidth class (0.7.0).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intel_rdt: Option<IntelRdt>,
     /// Further group ids of the process (0.7.0); 0 is skipped by runtimes.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub additional_gids: Vec<u32>,
 }
 
@@ -116,7 +154,11 @@ pub struct Mount {
     /// Destination in the container.
     pub container_path: String,
     /// Mount options.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub options: Vec<String>,
     /// File system type (0.4.0).
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
@@ -132,10 +174,18 @@ pub struct Hook {
     /// Program on the host.
     pub path: String,
     /// Arguments, argv\[0\] included.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub args: Vec<String>,
     /// `NAME=VALUE` entries.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub env: Vec<String>,
     /// Seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -164,7 +214,11 @@ pub struct IntelRdt {
     )]
     pub mem_bw_schema: Option<String>,
     /// Schemata lines (1.1.0).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub schemata: Vec<String>,
     /// Monitoring group (1.1.0).
     #[serde(
@@ -173,11 +227,4 @@ pub struct IntelRdt {
         skip_serializing_if = "Option::is_none"
     )]
     pub enable_monitoring: Option<bool>,
-}
-
-impl ContainerEdits {
-    /// Whether nothing would be changed.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }

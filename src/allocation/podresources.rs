@@ -4,29 +4,23 @@
 //! `List`. Keeps no answer and doesn't judge one. Invariants: a call ends by its deadline; a
 //! connection that failed is never used for the next call; no lock is held across an await.
 
-use std::error::Error as _;
+mod calls;
+mod error;
+
 use std::fs::Metadata;
-use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
-use protobuf::Message;
 use tokio::net::UnixStream;
-use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status};
 
-use super::api::podresources::{
-    GetPodResourcesRequest, GetPodResourcesResponse, ListPodResourcesRequest,
-    ListPodResourcesResponse, PodResources,
-};
-use super::grpc::ProtobufCodec;
+use super::api::podresources::PodResources;
+use calls::{Failure, get, list};
 
-/// gRPC's default of 4 MiB is too small for the `List` of a dense node.
-const MAX_MESSAGE: usize = 16 << 20;
+pub use error::PodResourcesError;
 
 /// The kubelet refills its bucket at 100 calls a second.
 const RATE_STEP: Duration = Duration::from_millis(10);
@@ -42,89 +36,6 @@ pub enum Report {
     /// The pod. Several only from `List`, while a force-deleted pod and its successor of the same
     /// name are both there.
     Pods(Vec<PodResources>),
-}
-
-/// The kubelet gave no usable answer.
-#[derive(Debug, thiserror::Error)]
-pub enum PodResourcesError {
-    /// There is no socket to connect to.
-    #[error(
-        "can't find the kubelet's socket {}: {source}; is the kubelet running, and its root right (--kubelet-root)?",
-        .path.display()
-    )]
-    NoSocket {
-        /// Where it should be.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Something else stands there.
-    #[error("{} is not a socket; find out who replaced the kubelet's", .0.display())]
-    NotASocket(PathBuf),
-    /// The connection failed, also when set up anew.
-    #[error(
-        "can't talk to the kubelet on {}: {reason}; check that the kubelet is running",
-        .path.display()
-    )]
-    Connection {
-        /// The socket.
-        path: PathBuf,
-        /// What failed.
-        reason: String,
-    },
-    /// The time was up before the kubelet answered.
-    #[error("the kubelet did not answer on {} for pod {pod} in time; check whether it hangs", .path.display())]
-    TimedOut {
-        /// The socket.
-        path: PathBuf,
-        /// Namespace and name.
-        pod: String,
-    },
-    /// Rejected until the time was up.
-    #[error(
-        "the kubelet's rate limit on {} (100 calls a second for all clients together) rejected every call for pod {pod}; look for a client that polls this socket too often",
-        .path.display()
-    )]
-    RateLimited {
-        /// The socket.
-        path: PathBuf,
-        /// Namespace and name.
-        pod: String,
-    },
-    /// The kubelet answered with an error.
-    #[error("the kubelet on {} answered {method} for pod {pod} with {code:?}: {message}", .path.display())]
-    Refused {
-        /// The socket.
-        path: PathBuf,
-        /// `Get` or `List`.
-        method: &'static str,
-        /// Namespace and name.
-        pod: String,
-        /// gRPC code.
-        code: Code,
-        /// The kubelet's words.
-        message: String,
-    },
-    /// The answer is about another pod, or about none.
-    #[error("the kubelet on {} was asked for pod {pod} and answered about {answered}", .path.display())]
-    WrongPod {
-        /// The socket.
-        path: PathBuf,
-        /// Namespace and name asked for.
-        pod: String,
-        /// Namespace and name in the answer.
-        answered: String,
-    },
-}
-
-/// Why one attempt failed.
-enum Failure {
-    Limited,
-    GetDisabled,
-    Connection(String),
-    TimedOut,
-    Status(&'static str, Status),
-    WrongPod(String),
 }
 
 /// Asks `pod-resources/kubelet.sock` below a kubelet root.
@@ -269,7 +180,7 @@ impl PodResourcesClient {
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -292,95 +203,6 @@ fn connect_lazily(path: PathBuf) -> Channel {
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         },
     ))
-}
-
-async fn get(channel: Channel, namespace: &str, name: &str) -> Result<Report, Failure> {
-    let request = GetPodResourcesRequest {
-        pod_name: name.to_owned(),
-        pod_namespace: namespace.to_owned(),
-        ..Default::default()
-    };
-    let answer: Result<GetPodResourcesResponse, Status> =
-        call(channel, "/v1.PodResourcesLister/Get", request).await;
-    match answer {
-        Ok(response) => match response.pod_resources.into_option() {
-            Some(pod) if pod.namespace == namespace && pod.name == name => {
-                Ok(Report::Pods(vec![pod]))
-            }
-            Some(pod) => Err(Failure::WrongPod(format!("{}/{}", pod.namespace, pod.name))),
-            None => Err(Failure::WrongPod("no pod".to_owned())),
-        },
-        Err(status) if is_not_found(&status) => Ok(Report::Absent),
-        Err(status) if is_disabled(&status) => Err(Failure::GetDisabled),
-        Err(status) => Err(failure("Get", status)),
-    }
-}
-
-async fn list(channel: Channel, namespace: &str, name: &str) -> Result<Report, Failure> {
-    let answer: Result<ListPodResourcesResponse, Status> = call(
-        channel,
-        "/v1.PodResourcesLister/List",
-        ListPodResourcesRequest::default(),
-    )
-    .await;
-    let mut pods = answer.map_err(|s| failure("List", s))?.pod_resources;
-    pods.retain(|pod| pod.namespace == namespace && pod.name == name);
-    Ok(if pods.is_empty() {
-        Report::Absent
-    } else {
-        Report::Pods(pods)
-    })
-}
-
-async fn call<T: Message, U: Message>(
-    channel: Channel,
-    method: &'static str,
-    request: T,
-) -> Result<U, Status> {
-    let mut grpc = tonic::client::Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE);
-    grpc.ready()
-        .await
-        .map_err(|e| Status::from_error(Box::new(e)))?;
-    let path = PathAndQuery::from_static(method);
-    let codec = ProtobufCodec::<T, U>::default();
-    let response = grpc.unary(Request::new(request), path, codec).await?;
-    Ok(response.into_inner())
-}
-
-/// The kubelet answers for an unknown pod with code Unknown and this text.
-fn is_not_found(status: &Status) -> bool {
-    status.code() == Code::NotFound
-        || status.code() == Code::Unknown
-            && status.source().is_none()
-            && status.message().contains("not found")
-}
-
-/// Feature gate `KubeletPodResourcesGet` off, or a kubelet from before the method.
-fn is_disabled(status: &Status) -> bool {
-    status.code() == Code::Unimplemented
-        || status.code() == Code::Unknown
-            && status.source().is_none()
-            && status.message().contains("disabled")
-}
-
-fn failure(method: &'static str, status: Status) -> Failure {
-    match (status.code(), status.source()) {
-        (Code::ResourceExhausted, _) => Failure::Limited,
-        // A status with a source was made on this side, from a broken connection.
-        (_, Some(source)) => Failure::Connection(innermost(source)),
-        (Code::Unavailable | Code::Cancelled, None) => {
-            Failure::Connection(status.message().to_owned())
-        }
-        _ => Failure::Status(method, status),
-    }
-}
-
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut last = error;
-    while let Some(source) = last.source() {
-        last = source;
-    }
-    last.to_string()
 }
 
 /// A restarted kubelet makes the socket anew; the inode number alone may be recycled.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::checkpoint::{Checkpoint, CheckpointError, CheckpointFile};
 use super::decide::{Recorded, Reported, Verdict, decide};
 use super::podresources::PodResourcesClient;
-use super::{Allocation, AllocationError, Subject};
+use super::{Allocation, AllocationError, Subject, resources};
 
 /// Long enough for the kubelet to finish a write or for its socket to come back, and short against
 /// the time that a container creation has.
@@ -58,6 +58,29 @@ impl Kubelet {
             Verdict::Settled(answer) => answer,
             Verdict::Reread(doubt) => Err(doubt),
         }
+    }
+
+    /// What the checkpoint alone holds for a container that runs already: enough to know who sits on
+    /// which GPU, never to grant one.
+    ///
+    /// # Errors
+    /// See [`AllocationError`].
+    pub async fn recorded(
+        &self,
+        subject: &Subject,
+        deadline: Instant,
+    ) -> Result<Allocation, AllocationError> {
+        let checkpoint = self.checkpoint(deadline).await;
+        let checkpoint = checkpoint.map_err(|e| AllocationError::Unavailable(e.to_string()))?;
+        let entries = checkpoint
+            .map(|checkpoint| checkpoint.lookup(&subject.pod_uid, &subject.container))
+            .unwrap_or_default();
+        let gpus = resources::held(subject, &entries)?.gpus;
+        Ok(Allocation {
+            devices: gpus.devices,
+            shared: gpus.shared,
+            injected_by_runtime: false,
+        })
     }
 
     /// The checkpoint as it is now, `None` when the kubelet has never written one.

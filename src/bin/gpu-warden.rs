@@ -1,3 +1,41 @@
-//! `gpu-warden`: the NRI plugin.
+//! `gpu-warden`: the NRI plugin that gives each container exactly the GPUs which the kubelet allocated to it.
 
-fn main() {}
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use gpu_warden::cli::run::RunArgs;
+
+/// Gives each container exactly the GPUs that the kubelet allocated to it
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve as an NRI plugin, and keep the CDI spec of this node fresh
+    Run(Box<RunArgs>),
+}
+
+fn main() -> ExitCode {
+    let Cli { command: Command::Run(args) } = Cli::parse_from(arguments());
+    match args.exec() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// A runtime starts pre-launched plugins without arguments: then it is `run`.
+fn arguments() -> Vec<OsString> {
+    let mut arguments: Vec<_> = std::env::args_os().collect();
+    if arguments.len() == 1 && std::env::var_os("NRI_PLUGIN_SOCKET").is_some() {
+        arguments.push("run".into());
+    }
+    arguments
+}

@@ -2,9 +2,24 @@
 //!
 //! Owns the identity types and the inventory, and the two ways to take it: NVML and
 //! `/proc/driver/nvidia`. Knows nothing of containers.
+//!
+//! Invariants: a GPU is in the inventory only with its own node, checked by number; what is wrong
+//! with one GPU never hides another.
 
+mod assemble;
+mod discover;
+mod grant;
 mod id;
 mod inventory;
+mod nodes;
+mod nvml;
+mod pci;
+mod procfs;
+mod survey;
 
+pub use discover::{DiscoverError, discover};
+pub use grant::Grant;
 pub use id::{DeviceId, InvalidDeviceId};
 pub use inventory::{Fault, Gpu, Inventory, Node, Source};
+pub use nvml::NvmlLibrary;
+pub use pci::PciAddress;

@@ -1,6 +1,13 @@
 //! The only room that touches procfs, cgroupfs and device numbers. Every path starts below an
 //! explicit root, so that tests, containers and driver containers can move it.
 
+pub mod devices;
+pub mod drm;
+mod mountinfo;
+mod process;
 mod roots;
 
+pub use devices::{Class, DRM_MAJOR, DeviceNumbers, NVIDIA_MAJOR, NumbersError};
+pub use mountinfo::{MalformedMountinfo, MountEntry};
+pub use process::{Process, ProcessError};
 pub use roots::Roots;

@@ -18,6 +18,7 @@ pub mod containerd;
 pub mod cri;
 pub mod failure;
 pub mod images;
+pub mod kubelet;
 pub mod oci;
 pub mod probe;
 pub mod process;

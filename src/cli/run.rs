@@ -1,0 +1,161 @@
+//! `gpu-warden run`: the plugin and the refresher, until a signal ends them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use cdi::Kind;
+use clap::Args;
+use nri::{Identity, Runner, Status};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::info;
+
+use super::RootArgs;
+use crate::config::Config;
+use crate::host::{DeviceNumbers, Roots};
+use crate::spec::BuildOptions;
+use crate::plugin::{Warden, Wiring};
+use crate::telemetry::{self, LogFormat};
+use crate::watch::{Look, NodeState, Schedule, Watcher};
+
+/// Two threads answer requests: NRI calls are serial, and one must be free to answer in time.
+const WORKERS: usize = 2;
+
+/// Arguments of `gpu-warden run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    roots: RootArgs,
+
+    /// The driver root as the runtime on the host sees it [default: the driver root]
+    #[arg(long, env = "GPU_WARDEN_HOST_DRIVER_ROOT", value_name = "DIR")]
+    host_driver_root: Option<String>,
+
+    /// The dev root as the runtime on the host sees it [default: the dev root]
+    #[arg(long, env = "GPU_WARDEN_HOST_DEV_ROOT", value_name = "DIR")]
+    host_dev_root: Option<String>,
+
+    /// Directory of the kubelet, as the kubelet's own `--root-dir`
+    #[arg(long, env = "GPU_WARDEN_KUBELET_ROOT", default_value = "/var/lib/kubelet", value_name = "DIR")]
+    kubelet_root: PathBuf,
+
+    /// Directories that the runtime reads CDI specs from, lowest priority first; the spec is kept in the last one
+    #[arg(long = "cdi-dir", env = "GPU_WARDEN_CDI_DIRS", value_delimiter = ',',
+          default_values = ["/etc/cdi", "/var/run/cdi"], value_name = "DIR")]
+    cdi_dirs: Vec<PathBuf>,
+
+    /// The runtime's NRI socket
+    #[arg(long, env = "GPU_WARDEN_NRI_SOCKET", default_value = Runner::<Warden>::DEFAULT_SOCKET, value_name = "PATH")]
+    nri_socket: PathBuf,
+
+    /// Name of the plugin, as a runtime's `required_plugins` lists it
+    #[arg(long, env = "GPU_WARDEN_PLUGIN_NAME", default_value = "gpu-warden", value_name = "NAME")]
+    plugin_name: String,
+
+    /// Index of the plugin, two digits: runs after every plugin with a lower one, so that it sees what they injected
+    #[arg(long, env = "GPU_WARDEN_PLUGIN_INDEX", default_value = "99", value_name = "NN")]
+    plugin_index: String,
+
+    /// Configuration file; without one, the default that is shipped as nri-config/gpu-warden.yaml
+    #[arg(long, env = "GPU_WARDEN_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Seconds after which the GPUs are looked at even when no file event came
+    #[arg(long, env = "GPU_WARDEN_POLL_INTERVAL", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..), value_name = "SECONDS")]
+    poll_interval: u64,
+
+    /// Milliseconds of quiet to wait for after a file event
+    #[arg(long, env = "GPU_WARDEN_DEBOUNCE", default_value_t = 300, value_name = "MILLISECONDS")]
+    debounce: u64,
+
+    /// Form of the log
+    #[arg(long, env = "GPU_WARDEN_LOG_FORMAT", value_enum, default_value_t)]
+    log_format: LogFormat,
+
+    /// Level, or a list of target=level
+    #[arg(long, env = "GPU_WARDEN_LOG_LEVEL", default_value = "info", value_name = "FILTER")]
+    log_level: String,
+}
+
+impl RunArgs {
+    /// Runs until SIGTERM or SIGINT, or, when the runtime has started us, until it closes the connection.
+    pub fn exec(self) -> anyhow::Result<()> {
+        telemetry::init(self.log_format, &self.log_level)?;
+        let config = match &self.config {
+            Some(path) => Config::load(path)?,
+            None => Config::shipped()?,
+        };
+        let roots = Roots { kubelet: self.kubelet_root.clone(), ..self.roots.roots() };
+        let numbers = DeviceNumbers::read(&roots)?;
+        let publish = watch::Sender::new(Arc::new(NodeState::unknown("the first look is under way", numbers)));
+        let node = publish.subscribe();
+        let mut look = Look::new(roots.clone(), self.roots.nvml(), self.build_options()?, self.cdi_dirs.clone())?;
+        let schedule = Schedule {
+            directories: look.directories(),
+            poll: Duration::from_secs(self.poll_interval),
+            debounce: Duration::from_millis(self.debounce),
+        };
+        let watcher = Watcher::start(schedule, publish, move || look.take())?;
+        let wiring = Wiring { roots, config, node, refresh: watcher.refresh() };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .enable_all()
+            .build()
+            .context("the async runtime can't be started")?;
+        runtime.block_on(self.serve(Arc::new(Warden::new(wiring))))
+    }
+
+    fn build_options(&self) -> anyhow::Result<BuildOptions> {
+        let kind = Kind::new("nvidia.com", "gpu").context("the kind nvidia.com/gpu")?;
+        let roots = self.roots.roots();
+        let text = |given: &Option<String>, root: &Path| given.clone().unwrap_or_else(|| root.display().to_string());
+        Ok(BuildOptions {
+            host_driver_root: text(&self.host_driver_root, &roots.driver),
+            host_dev_root: text(&self.host_dev_root, &roots.dev),
+            ..BuildOptions::new(kind)
+        })
+    }
+
+    async fn serve(self, warden: Arc<Warden>) -> anyhow::Result<()> {
+        let runner = match Runner::prelaunched(Arc::clone(&warden))? {
+            Some(runner) => runner,
+            None => Runner::external(warden, Identity::new(self.plugin_name, self.plugin_index)?, self.nri_socket),
+        };
+        let mut terminate = signal(SignalKind::terminate()).context("SIGTERM can't be handled")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT can't be handled")?;
+        let announcing = tokio::spawn(announce(runner.status()));
+        let shutdown = async move {
+            tokio::select! {
+                _ = terminate.recv() => info!("SIGTERM"),
+                _ = interrupt.recv() => info!("SIGINT"),
+            }
+        };
+        let result = runner.run(shutdown).await;
+        announcing.abort();
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        Ok(result?)
+    }
+}
+
+/// Tells systemd and the log whether containers are guarded at the moment.
+async fn announce(mut status: watch::Receiver<Status>) {
+    let mut ready = false;
+    loop {
+        let now = *status.borrow_and_update();
+        let text = match now {
+            Status::Registered => "registered with the runtime",
+            _ => "not registered: containers are created without gpu-warden",
+        };
+        if now == Status::Registered && !ready {
+            ready = true;
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        }
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(text)]);
+        info!(status = ?now, "{text}");
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}

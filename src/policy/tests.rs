@@ -1,0 +1,415 @@
+//! The policy as a whole: one test per rule, and the property that guards them all.
+
+use std::collections::BTreeSet;
+
+use cdi::{ContainerEdits, Device, DeviceNode, Mount, Spec};
+use proptest::prelude::*;
+
+use super::*;
+use crate::allocation::{Allocation, AllocationError, Subject};
+use crate::gpu::{DeviceId, Gpu, Inventory, Node, Source};
+use crate::host::{Class, DeviceNumbers};
+
+fn id(n: u32) -> DeviceId {
+    DeviceId::parse(&format!("GPU-{n}")).unwrap()
+}
+
+fn node(path: &str, major: u32, minor: u32) -> Node {
+    Node {
+        path: path.into(),
+        major,
+        minor,
+    }
+}
+
+/// GPU n has minor n + 1, so that nothing can confuse index and minor.
+fn inventory(count: u32) -> Inventory {
+    let gpu = |n| Gpu {
+        id: id(n),
+        index: n,
+        minor: n + 1,
+        name: "T4".into(),
+        pci: format!("0000:0{n}:00.0"),
+        nodes: vec![
+            node(&format!("/dev/nvidia{}", n + 1), 195, n + 1),
+            node(&format!("/dev/dri/renderD{}", 128 + n), 226, 128 + n),
+        ],
+    };
+    Inventory {
+        source: Source::Nvml,
+        driver_version: "570.1".into(),
+        gpus: (0..count).map(gpu).collect(),
+        control: vec![
+            node("/dev/nvidiactl", 195, 255),
+            node("/dev/nvidia-uvm", 510, 0),
+        ],
+        faults: Vec::new(),
+    }
+}
+
+fn spec(inventory: &Inventory) -> Spec {
+    let nodes = |nodes: &[Node]| {
+        nodes
+            .iter()
+            .map(|n| DeviceNode {
+                path: n.path.display().to_string(),
+                ..Default::default()
+            })
+            .collect()
+    };
+    Spec {
+        cdi_version: "0.5.0".into(),
+        kind: "nvidia.com/gpu".into(),
+        devices: inventory
+            .gpus
+            .iter()
+            .map(|gpu| Device {
+                name: gpu.id.to_string(),
+                container_edits: ContainerEdits {
+                    device_nodes: nodes(&gpu.nodes),
+                    ..Default::default()
+                },
+                ..Default::default()
+            })
+            .collect(),
+        container_edits: ContainerEdits {
+            env: vec!["NVIDIA_VISIBLE_DEVICES=void".into(), "LIBS=/x".into()],
+            device_nodes: nodes(&inventory.control),
+            mounts: vec![Mount {
+                host_path: "/l".into(),
+                container_path: "/l".into(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        },
+        ..Default::default()
+    }
+}
+
+fn numbers() -> DeviceNumbers {
+    let drm = (128..160).collect();
+    DeviceNumbers::parse("Character devices:\n195 nvidia\n510 nvidia-uvm\n", drm).unwrap()
+}
+
+fn subject() -> Subject {
+    Subject {
+        pod_uid: "u".into(),
+        namespace: "team-a".into(),
+        pod: "train-0".into(),
+        container: "main".into(),
+    }
+}
+
+fn terms(cdi_names: bool) -> Terms<'static> {
+    Terms {
+        cdi_names,
+        managed_env: &[],
+        exempt: false,
+    }
+}
+
+fn allocated(ids: &[u32]) -> Result<Allocation, AllocationError> {
+    Ok(Allocation {
+        devices: ids.iter().map(|&n| id(n)).collect(),
+        ..Default::default()
+    })
+}
+
+fn run(
+    view: &ContainerView,
+    allocation: &Result<Allocation, AllocationError>,
+    names: bool,
+) -> Decision {
+    let (inventory, numbers) = (inventory(2), numbers());
+    let spec = spec(&inventory);
+    let facts = NodeFacts {
+        inventory: Ok(&inventory),
+        spec: Some(&spec),
+        numbers: &numbers,
+    };
+    decide(&subject(), view, allocation, facts, terms(names))
+}
+
+fn admitted(decision: Decision) -> Admission {
+    match decision {
+        Decision::Admit(admission) => admission,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(decision: Decision) -> Refusal {
+    match decision {
+        Decision::Refuse(refusal) => refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A privileged container of the founding case: all nodes of the host, env `all`.
+fn privileged() -> ContainerView {
+    ContainerView {
+        env: vec!["PATH=/bin".into(), "NVIDIA_VISIBLE_DEVICES=all".into()],
+        devices: vec![
+            node("/dev/null", 1, 3),
+            node("/dev/nvidia1", 195, 1),
+            node("/dev/nvidia2", 195, 2),
+            node("/dev/nvidiactl", 195, 255),
+        ],
+        all_devices_allowed: true,
+        ..Default::default()
+    }
+}
+
+#[test]
+fn a_privileged_container_keeps_its_own_gpu_and_no_other() {
+    let admission = admitted(run(&privileged(), &allocated(&[1]), false));
+    assert_eq!(admission.reason, Reason::Granted);
+    assert_eq!(admission.repoint, BTreeSet::from(["/dev/nvidia1".into()]));
+    assert_eq!(admission.env["NVIDIA_VISIBLE_DEVICES"], "void");
+    assert_eq!(admission.env["GPU_WARDEN_UUIDS"], "GPU-1");
+    let Injection::Edits(edits) = admission.inject else {
+        panic!("expanded")
+    };
+    let numbers: Vec<_> = edits
+        .device_nodes
+        .iter()
+        .map(|n| (n.major.unwrap(), n.minor.unwrap()))
+        .collect();
+    assert_eq!(numbers, [(195, 255), (510, 0), (195, 2), (226, 129)]);
+}
+
+#[test]
+fn a_runtime_that_honours_names_gets_names() {
+    let admission = admitted(run(&privileged(), &allocated(&[0, 1]), true));
+    assert_eq!(
+        admission.inject,
+        Injection::Names(vec![
+            "nvidia.com/gpu=GPU-0".into(),
+            "nvidia.com/gpu=GPU-1".into()
+        ])
+    );
+    assert!(admission.repoint.is_empty());
+}
+
+#[test]
+fn without_an_allocation_nothing_is_left_not_even_control_nodes() {
+    let admission = admitted(run(&privileged(), &allocated(&[]), true));
+    assert_eq!(
+        (admission.reason, admission.inject),
+        (Reason::NoGpu, Injection::Nothing)
+    );
+    assert_eq!(admission.repoint.len(), 3);
+}
+
+#[test]
+fn the_variable_is_set_even_where_absent_and_only_once() {
+    let admission = admitted(run(&ContainerView::default(), &allocated(&[]), false));
+    assert_eq!(
+        admission.env.into_iter().collect::<Vec<_>>(),
+        [("NVIDIA_VISIBLE_DEVICES".into(), "void".into())]
+    );
+    let void = ContainerView {
+        env: vec!["NVIDIA_VISIBLE_DEVICES=void".into()],
+        ..Default::default()
+    };
+    assert!(admitted(run(&void, &allocated(&[]), false)).env.is_empty());
+}
+
+#[test]
+fn a_managed_variable_twice_is_refused() {
+    for entry in ["NVIDIA_VISIBLE_DEVICES=none", "NVIDIA_VISIBLE_DEVICES"] {
+        let env = vec![entry.into(), "NVIDIA_VISIBLE_DEVICES=all".into()];
+        let refusal = refused(run(
+            &ContainerView {
+                env,
+                ..Default::default()
+            },
+            &allocated(&[]),
+            false,
+        ));
+        assert_eq!(refusal.reason, Reason::DuplicateEnv);
+    }
+}
+
+#[test]
+fn with_no_answer_from_the_kubelet_only_what_shows_no_sign_of_a_gpu_runs() {
+    let unavailable = Err(AllocationError::Unavailable("socket refused".into()));
+    let plain = ContainerView {
+        env: vec!["A=b".into()],
+        ..Default::default()
+    };
+    assert_eq!(
+        admitted(run(&plain, &unavailable, false)).reason,
+        Reason::NoGpuUnasked
+    );
+    assert_eq!(
+        refused(run(&privileged(), &unavailable, false)).reason,
+        Reason::AllocationUnavailable
+    );
+    let agent = ContainerView {
+        env: Vec::new(),
+        ..privileged()
+    };
+    let admission = admitted(run(&agent, &unavailable, false));
+    assert!(admission.grant.is_empty());
+    assert_eq!(
+        admission.repoint.len(),
+        3,
+        "a privileged node agent runs, without any GPU"
+    );
+}
+
+#[test]
+fn a_gpu_that_the_node_does_not_have_is_refused_in_a_sentence_for_people() {
+    let refusal = refused(run(&privileged(), &allocated(&[7]), false));
+    assert_eq!(refusal.reason, Reason::GpuUnknown);
+    let text = refusal.to_string();
+    for part in [
+        "container \"main\" of pod team-a/train-0",
+        "GPU-7",
+        "this node has no such usable GPU",
+        "[gpu-unknown]",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn what_the_runtime_has_injected_is_not_injected_again() {
+    let allocation = Ok(Allocation {
+        injected_by_runtime: true,
+        ..allocated(&[1]).unwrap()
+    });
+    let injected = ContainerView {
+        env: vec!["NVIDIA_VISIBLE_DEVICES=void".into()],
+        devices: vec![node("/dev/nvidia2", 195, 2)],
+        ..Default::default()
+    };
+    assert_eq!(
+        admitted(run(&injected, &allocation, true)).inject,
+        Injection::Done
+    );
+    let asked_only = ContainerView {
+        devices: Vec::new(),
+        ..injected
+    };
+    assert!(matches!(
+        admitted(run(&asked_only, &allocation, true)).inject,
+        Injection::Names(_)
+    ));
+}
+
+#[test]
+fn a_foreign_node_at_the_path_of_a_granted_one_is_replaced_by_the_injection() {
+    let view = ContainerView {
+        devices: vec![node("/dev/nvidia2", 195, 1)],
+        ..Default::default()
+    };
+    for names in [false, true] {
+        assert!(
+            admitted(run(&view, &allocated(&[1]), names))
+                .repoint
+                .is_empty()
+        );
+    }
+}
+
+#[test]
+fn volume_device_lists_are_dropped() {
+    let destination = "/var/run/nvidia-container-devices/GPU-1".to_owned();
+    let mounts = vec![ViewMount {
+        destination: destination.clone(),
+        source: "/dev/null".into(),
+    }];
+    let admission = admitted(run(
+        &ContainerView {
+            mounts,
+            ..Default::default()
+        },
+        &allocated(&[]),
+        false,
+    ));
+    assert_eq!(admission.drop_mounts, BTreeSet::from([destination]));
+}
+
+prop_compose! {
+    fn views()(
+        env in proptest::collection::vec(
+            prop_oneof!["NVIDIA_VISIBLE_DEVICES=(all|void|none|0|GPU-[0-9])", "GPU_WARDEN_UUIDS=GPU-[0-9]", "[A-Z]{1,3}=[a-z]?", ".{0,12}"], 0..4),
+        devices in proptest::collection::vec(
+            (prop_oneof!["/dev/nvidia[0-9]", "/dev/[a-z]{1,4}"], prop_oneof![Just(195u32), Just(226), Just(510), 0u32..600], 0u32..260), 0..8),
+        cdi in proptest::collection::vec("nvidia.com/gpu=(all|GPU-[0-9])", 0..2),
+        all_devices_allowed in any::<bool>(),
+    ) -> ContainerView {
+        ContainerView {
+            env,
+            devices: devices.iter().map(|(path, major, minor)| node(path, *major, *minor)).collect(),
+            cdi_devices: cdi,
+            all_devices_allowed,
+            ..Default::default()
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// No decision ever grants a device outside the allocation: not in the grant, not by name, not
+    /// as an injected node, and none of the nodes that the OCI spec brought stays.
+    #[test]
+    fn no_decision_grants_outside_the_allocation(
+        view in views(),
+        wanted in proptest::collection::btree_set(0u32..5, 0..4),
+        gpus in 0u32..4,
+        shape in 0u8..5,
+        injected in any::<bool>(),
+        names in any::<bool>(),
+    ) {
+        let (inventory, numbers) = (inventory(gpus), numbers());
+        let spec = spec(&inventory);
+        let wanted: Vec<u32> = wanted.into_iter().collect();
+        let allocation = match shape {
+            0 => Err(AllocationError::Unavailable("x".into())),
+            1 => Err(AllocationError::Conflict("x".into())),
+            _ => Ok(Allocation { injected_by_runtime: injected, ..allocated(&wanted).unwrap() }),
+        };
+        let facts = NodeFacts {
+            inventory: if shape == 2 { Err("broken") } else { Ok(&inventory) },
+            spec: Some(&spec),
+            numbers: &numbers,
+        };
+        let decision = decide(&subject(), &view, &allocation, facts, terms(names));
+        let Decision::Admit(admission) = decision else { return Ok(()) };
+        let allocated = allocation.map(|a| a.devices).unwrap_or_default();
+        let minors: BTreeSet<u32> = inventory.gpus.iter().filter(|g| allocated.contains(&g.id)).map(|g| g.minor).collect();
+        let may = |major, minor| match numbers.classify(major, minor) {
+            Some(Class::Gpu(minor)) => minors.contains(&minor),
+            Some(Class::Drm(minor)) => inventory.gpus.iter().any(|g| allocated.contains(&g.id) && g.nodes[1].minor == minor),
+            Some(_) => !allocated.is_empty(),
+            None => true,
+        };
+        prop_assert_eq!(admission.grant.ids(), allocated.clone(), "exactly the allocation, or a refusal");
+        let mut set: BTreeSet<_> = admission.repoint.clone();
+        match &admission.inject {
+            Injection::Nothing | Injection::Done => {}
+            Injection::Names(names) => {
+                for name in names {
+                    let id = name.strip_prefix("nvidia.com/gpu=").and_then(|id| DeviceId::parse(id).ok());
+                    prop_assert!(id.is_some_and(|id| allocated.contains(&id)));
+                }
+                set.extend(admission.grant.gpus().iter().flat_map(|g| g.nodes.iter().map(|n| n.path.clone())));
+            }
+            Injection::Edits(edits) => {
+                for n in &edits.device_nodes {
+                    let numbers = (n.major.unwrap().try_into().unwrap(), n.minor.unwrap().try_into().unwrap());
+                    prop_assert!(may(numbers.0, numbers.1), "{n:?}");
+                    set.insert(n.path.clone().into());
+                }
+            }
+        }
+        for n in view.devices.iter().filter(|n| !set.contains(&n.path)) {
+            prop_assert!(may(n.major, n.minor), "{n:?} stays");
+        }
+        prop_assert_ne!(admission.env.get("NVIDIA_VISIBLE_DEVICES").map(String::as_str).or_else(|| view.values("NVIDIA_VISIBLE_DEVICES").last()), Some("all"));
+        prop_assert!(view.values("NVIDIA_VISIBLE_DEVICES").count() <= 1);
+    }
+}
