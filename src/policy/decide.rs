@@ -104,7 +104,6 @@ fn admit(
     node: NodeFacts<'_>,
     terms: Terms<'_>,
 ) -> Result<Admission, Refused> {
-    refuse_duplicates(view, terms)?;
     let (reason, grant, injected) = match allocation {
         Ok(allocation) if allocation.devices.is_empty() => (Reason::NoGpu, Grant::default(), false),
         Ok(allocation) => (
@@ -129,6 +128,7 @@ fn admit(
             return Err((Reason::AllocationUnsupported, why.clone()));
         }
     };
+    refuse_duplicates(view, &grant, terms.managed_env)?;
     let inject = inject(view, &grant, injected, node, terms)?;
     Ok(Admission {
         reason,
@@ -145,13 +145,22 @@ fn admit(
     })
 }
 
-/// With a key twice, the runtime replaces one occurrence and the other wins (containerd/nri#216's kin).
-fn refuse_duplicates(view: &ContainerView, terms: Terms<'_>) -> Result<(), Refused> {
-    for key in legacy::managed_env(terms.managed_env) {
+/// With a key twice, the runtime lets the *last* original value win over our replacement. That is the
+/// everyday case (containerd keeps a CUDA image's `all` beside the device plugin's own value), so
+/// it is refused only where that value would bring more than the grant.
+fn refuse_duplicates(
+    view: &ContainerView,
+    grant: &Grant,
+    managed_env: &[String],
+) -> Result<(), Refused> {
+    for key in legacy::managed_env(managed_env) {
         let values: Vec<_> = view.values(key).collect();
-        if values.len() > 1 {
+        let Some(last) = values.last().filter(|_| values.len() > 1) else {
+            continue;
+        };
+        if !legacy::is_harmless(key, last, grant) {
             let cause = format!(
-                "its environment sets {key} {} times ({})",
+                "its environment sets {key} {} times ({}), and the runtime would let the last value win over the allocation",
                 values.len(),
                 values.join(", ")
             );

@@ -4,6 +4,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::ContainerView;
+use crate::gpu::{Gpu, Grant};
 use crate::host::DeviceNumbers;
 
 /// The variable that decides in NVIDIA's runtime; always replaced.
@@ -35,6 +36,20 @@ pub(super) fn managed_env(configured: &[String]) -> impl Iterator<Item = &str> {
         .chain(FURTHER)
         .chain(std::iter::once(WARDEN_UUIDS))
         .chain(configured.iter().map(String::as_str))
+}
+
+/// Whether NVIDIA's runtime, told this value, brings nothing beyond the grant: the values by which
+/// device plugins name a container's own devices, and those that name none.
+pub(super) fn is_harmless(key: &str, value: &str, grant: &Grant) -> bool {
+    if matches!(value, "" | VOID | "none") {
+        return true;
+    }
+    key == VISIBLE_DEVICES
+        && (VOLUME_LISTS.contains(&value)
+            || value.split(',').all(|token| {
+                let named = |gpu: &Gpu| token == gpu.id.as_str() || token == gpu.index.to_string();
+                grant.gpus().iter().any(named)
+            }))
 }
 
 /// Whether a mount destination lies in a volume device list, however it is spelt.
@@ -113,7 +128,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::gpu::Node;
+    use crate::gpu::{DeviceId, Node};
     use crate::policy::ViewMount;
 
     fn sign_of(view: &ContainerView) -> Option<String> {
@@ -173,6 +188,51 @@ mod tests {
             })
             .is_some()
         );
+    }
+
+    #[test]
+    fn a_last_value_is_harmless_only_if_it_names_nothing_beyond_the_grant() {
+        let gpu = Gpu {
+            id: DeviceId::parse("GPU-1").unwrap(),
+            index: 3,
+            minor: 5,
+            name: String::new(),
+            pci: String::new(),
+            nodes: Vec::new(),
+        };
+        let grant = Grant::new(vec![gpu], BTreeSet::new());
+        let harmless = |value: &str, grant: &Grant| is_harmless(VISIBLE_DEVICES, value, grant);
+        for value in [
+            "",
+            "void",
+            "none",
+            "GPU-1",
+            "3",
+            "GPU-1,3",
+            "/var/run/nvidia-container-devices",
+        ] {
+            assert!(harmless(value, &grant), "{value}");
+        }
+        for value in [
+            "all",
+            "GPU-2",
+            "GPU-1,GPU-2",
+            "5",
+            "GPU-",
+            "GPU-1,",
+            "03",
+            "nvidia.com/gpu=all",
+            " GPU-2",
+        ] {
+            assert!(!harmless(value, &grant), "{value}");
+        }
+        for value in ["GPU-1", "3", "0"] {
+            assert!(!harmless(value, &Grant::default()), "{value}");
+            assert!(
+                !is_harmless("NVIDIA_IMEX_CHANNELS", value, &grant),
+                "{value}"
+            );
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use gpu_warden_rig::containerd::LEGACY_HANDLER;
 use gpu_warden_rig::cri::{ContainerSpec, PodSpec};
-use gpu_warden_rig::{World, warden};
+use gpu_warden_rig::{World, under_test};
 
 use crate::support::{Node, on_both};
 
@@ -61,12 +61,12 @@ async fn a_container_that_was_created_unseen_gets_the_full_check_at_its_start() 
         node.allocate(&owner, "main", &[1]);
         node.admit(&thief, "main");
         let (owners, thiefs) = (node.sandbox(&owner).await, node.sandbox(&thief).await);
-        warden::stop(&mut node.warden).await.unwrap();
+        under_test::stop(&mut node.warden).await.unwrap();
         let cri = node.containerd.cri();
         let all = ContainerSpec::new("main").env("NVIDIA_VISIBLE_DEVICES", "all");
         let privileged = cri.create(&owners, &all).await.unwrap();
         let legacy = cri.create(&thiefs, &all).await.unwrap();
-        warden::start_again(&mut node.warden).await.unwrap();
+        under_test::start_again(&mut node.warden).await.unwrap();
 
         let cri = node.containerd.cri();
         cri.start(&privileged).await.unwrap();
@@ -84,14 +84,14 @@ async fn a_container_without_its_allocated_gpu_does_not_start() {
         let pod = PodSpec::new("bare");
         node.allocate(&pod, "main", &[0]);
         let sandbox = node.sandbox(&pod).await;
-        warden::stop(&mut node.warden).await.unwrap();
+        under_test::stop(&mut node.warden).await.unwrap();
         let id = node
             .containerd
             .cri()
             .create(&sandbox, &ContainerSpec::new("main"))
             .await
             .unwrap();
-        warden::start_again(&mut node.warden).await.unwrap();
+        under_test::start_again(&mut node.warden).await.unwrap();
         let failure = node.containerd.cri().start(&id).await.unwrap_err();
         let refused = failure.refusal().unwrap();
         assert!(

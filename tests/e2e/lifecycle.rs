@@ -3,11 +3,11 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use gpu_warden_rig::cri::{ContainerSpec, PodSpec};
-use gpu_warden_rig::warden::{self, REGISTERED};
+use gpu_warden_rig::under_test::{self, REGISTERED};
 use gpu_warden_rig::world::Gpu;
 use gpu_warden_rig::{World, artifacts};
 
-use crate::support::{Node, on_both};
+use crate::support::{Node, on_both, programs};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
@@ -97,10 +97,10 @@ async fn a_gpu_on_which_another_pod_still_runs_is_not_given_away() {
             match kill {
                 None => {}
                 Some(true) => node.warden.kill().await.unwrap(),
-                Some(false) => warden::stop(&mut node.warden).await.unwrap(),
+                Some(false) => under_test::stop(&mut node.warden).await.unwrap(),
             }
             if kill.is_some() {
-                warden::start_again(&mut node.warden).await.unwrap();
+                under_test::start_again(&mut node.warden).await.unwrap();
             }
             let new = PodSpec::new("new").privileged();
             node.allocate(&new, "main", &[0]);
@@ -130,7 +130,7 @@ async fn a_stop_that_was_missed_frees_the_gpu() {
         let holder = node.run(&old, &ContainerSpec::new("main")).await.unwrap();
         node.warden.kill().await.unwrap();
         node.containerd.cri().stop(&holder, 0).await.unwrap();
-        warden::start_again(&mut node.warden).await.unwrap();
+        under_test::start_again(&mut node.warden).await.unwrap();
         let new = PodSpec::new("new");
         node.allocate(&new, "main", &[0]);
         let id = node.run(&new, &ContainerSpec::new("main")).await.unwrap();
@@ -144,8 +144,9 @@ async fn a_stop_that_was_missed_frees_the_gpu() {
 async fn a_plugin_that_containerd_starts_guards_from_the_first_container_on() {
     for files in artifacts::both_containerds().unwrap() {
         let mut node = Node::start(&files, World::builder()).await;
-        let flags: Vec<_> = warden::host_flags(&node.world).unwrap();
-        warden::stop(&mut node.warden).await.unwrap();
+        let roots = programs(&node.world).roots(&node.world);
+        let flags: Vec<_> = roots.iter().map(|flag| flag.to_string_lossy()).collect();
+        under_test::stop(&mut node.warden).await.unwrap();
         node.containerd.stop().await.unwrap();
         let script = format!(
             "#!/bin/sh\nexport FAKE_NVML_TOPOLOGY={}\nexec {} run {} --kubelet-root={} --cdi-dir={} 2>{}\n",

@@ -1,8 +1,8 @@
 //! What is refused, and that the sentence reaches whoever asked.
 
+use gpu_warden_rig::World;
 use gpu_warden_rig::cri::{ContainerSpec, PodSpec};
 use gpu_warden_rig::kubelet::Style;
-use gpu_warden_rig::{World, warden};
 
 use crate::support::{Node, container_with, on_both};
 
@@ -143,7 +143,7 @@ async fn a_gpu_that_is_gone_is_not_granted_and_one_that_comes_back_is() {
         let spec =
             || std::fs::read_to_string(node.world.cdi_dir().join("nvidia.com-gpu.yaml")).unwrap();
         assert!(spec().contains(&gpus[1].uuid));
-        warden::write_topology(&node.world.topology(), &gpus[..1]).unwrap();
+        node.world.plug(&gpus[..1]).unwrap();
         node.world.remove_node(&gpus[1].node().path).await.unwrap();
         until(|| !spec().contains(&gpus[1].uuid)).await;
         assert!(spec().contains(&gpus[0].uuid));
@@ -155,7 +155,7 @@ async fn a_gpu_that_is_gone_is_not_granted_and_one_that_comes_back_is() {
             &[&gpus[1].uuid, "no such usable GPU", "[gpu-unknown]"],
         );
 
-        warden::write_topology(&node.world.topology(), &gpus).unwrap();
+        node.world.plug(&gpus).unwrap();
         node.world.add_node(&gpus[1].node()).await.unwrap();
         until(|| spec().contains(&gpus[1].uuid)).await;
         let sandbox = node.sandbox(&PodSpec { attempt: 1, ..pod }).await;

@@ -1,13 +1,14 @@
 //! A whole node for one test: world, containerd, stand-in kubelet, gpu-warden.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use gpu_warden_rig::cri::{ContainerSpec, Pod, PodSpec};
 use gpu_warden_rig::kubelet::{Kubelet, PodRef, Style, response};
 use gpu_warden_rig::process::{Launch, Process};
+use gpu_warden_rig::under_test::{self, Programs};
 use gpu_warden_rig::world::{GPU_MAJOR, WorldBuilder};
 use gpu_warden_rig::{
-    Artifacts, Containerd, ContainerdFiles, Failure, View, World, artifacts, probe, warden,
+    Artifacts, Containerd, ContainerdFiles, Failure, View, World, artifacts, probe,
 };
 
 /// Resource name of whole GPUs.
@@ -42,12 +43,11 @@ impl Node {
         flags: impl FnOnce(Launch) -> Launch,
     ) -> Self {
         let world = world.start(&Artifacts::locate().unwrap()).unwrap();
-        warden::write_topology(&world.topology(), world.gpus()).unwrap();
         let containerd = Containerd::start(&world, files).await.unwrap();
         let kubelet = Kubelet::start(&world.kubelet_root()).await.unwrap();
-        let program = Path::new(env!("CARGO_BIN_EXE_gpu-warden"));
-        let launch = flags(warden::launch(program, &world, &containerd).unwrap());
-        let warden = warden::start(launch, &world).await.unwrap();
+        let launch = flags(programs(&world).warden(&world, &containerd));
+        let mut warden = launch.start(&world).await.unwrap();
+        under_test::wait_until_ready(&mut warden).await.unwrap();
         Self {
             warden,
             kubelet,
@@ -59,7 +59,7 @@ impl Node {
     pub async fn end(mut self) {
         let log = self.warden.log().unwrap();
         assert!(!log.contains("panicked"), "{log}");
-        warden::stop(&mut self.warden).await.unwrap();
+        under_test::stop(&mut self.warden).await.unwrap();
         drop(self.containerd);
         self.world.teardown().await.unwrap();
     }
@@ -156,6 +156,15 @@ impl Node {
             .await
             .unwrap()
             .stdout
+    }
+}
+
+/// The programs that cargo built for this test.
+pub fn programs(world: &World) -> Programs {
+    Programs {
+        cdi_gen: PathBuf::from(env!("CARGO_BIN_EXE_cdi-gen")),
+        gpu_warden: PathBuf::from(env!("CARGO_BIN_EXE_gpu-warden")),
+        nvml_library: world.nvml_library().unwrap(),
     }
 }
 

@@ -23,6 +23,7 @@ pub struct ContainerdFiles {
 impl ContainerdFiles {
     /// The containerd of that directory; runs it to learn its version.
     pub fn at(bin: &Path) -> Result<Self, Failure> {
+        let bin = real_path(bin)?;
         let program = bin.join("containerd");
         let out = std::process::Command::new(&program)
             .arg("--version")
@@ -36,9 +37,9 @@ impl ContainerdFiles {
             .ok_or_else(|| Failure::unexpected(program.display().to_string(), &text))?;
         let major = version.split('.').next().and_then(|n| n.parse().ok());
         Ok(Self {
-            bin: bin.to_owned(),
             major: major
                 .ok_or_else(|| Failure::unexpected(program.display().to_string(), &text))?,
+            bin,
             version,
         })
     }
@@ -89,10 +90,14 @@ pub fn both_containerds() -> Result<[ContainerdFiles; 2], Failure> {
     let at = |suite: &str| {
         let bin = base.join(suite).join("usr/bin");
         present(bin.join("containerd"), "run tests/setup/setup.sh as root")?;
-        let bin = bin.canonicalize().map_err(Failure::file("resolve", &bin))?;
         ContainerdFiles::at(&bin)
     };
     Ok([at("trixie")?, at("sid")?])
+}
+
+/// Absolute and without links: a program in a world starts in another directory.
+pub fn real_path(path: &Path) -> Result<PathBuf, Failure> {
+    path.canonicalize().map_err(Failure::file("find", path))
 }
 
 fn present(path: PathBuf, remedy: &str) -> Result<PathBuf, Failure> {

@@ -23,7 +23,7 @@ pub mod oci;
 pub mod probe;
 pub mod process;
 pub mod table;
-pub mod warden;
+pub mod under_test;
 pub mod world;
 
 mod command;

@@ -1,7 +1,8 @@
 //! Long-running programs inside a world: containerd and the program under test.
 //!
 //! Owns start, signals, restart and the log. The process that tokio holds is `nsenter`, which passes
-//! no signals on; so signals go to its one child, the program itself.
+//! no signals on; so signals go to its one child, the program itself. `nsenter` is never killed: it
+//! reaps the program, which is not in the pid namespace of the rig's process.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -112,8 +113,7 @@ impl Process {
             .envs(self.launch.env.iter().cloned())
             .stdin(Stdio::null())
             .stdout(log)
-            .stderr(also)
-            .kill_on_drop(true);
+            .stderr(also);
         command.as_std_mut().process_group_of_its_own();
         let mut nsenter = command.spawn().map_err(|source| Failure::Spawn {
             program: self.launch.program.display().to_string(),
@@ -252,7 +252,8 @@ impl Drop for Process {
         if let Some(running) = &mut self.running
             && matches!(running.nsenter.try_wait(), Ok(None))
         {
-            // Not reaped yet, so the pid is still its own. Fails only when it has just ended.
+            // Not reaped yet, so the pid is still its own; nsenter ends with it. Fails only when it
+            // has just ended.
             let _ = kill_process(running.pid, Signal::KILL);
         }
     }

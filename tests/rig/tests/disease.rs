@@ -63,6 +63,29 @@ async fn privileged_pods_reach_both_gpus(world: &World, containerd: &Containerd)
     }
 }
 
+async fn the_variable_comes_twice(world: &World, containerd: &Containerd) {
+    let cuda = Image::named("cuda").env("NVIDIA_VISIBLE_DEVICES", "all");
+    containerd.import(world, &cuda).await.unwrap();
+    let pod = PodSpec::new("ordinary").runtime_handler(LEGACY_HANDLER);
+    let id = run(world, containerd, pod, one_gpu(world, 1).image(&cuda)).await;
+    let spec = containerd.cri().oci_spec(&id).await.unwrap();
+    let env = spec["process"]["env"].as_array().unwrap();
+    let values: Vec<_> = env
+        .iter()
+        .filter_map(|entry| entry.as_str()?.strip_prefix("NVIDIA_VISIBLE_DEVICES="))
+        .collect();
+    assert_eq!(values, ["all", world.gpus()[1].uuid.as_str()]);
+    let view = look(world, containerd, &id).await;
+    assert!(!view.gpu(0).allowed() && view.gpu(1).allowed(), "{view:?}");
+}
+
+/// Every CUDA image bakes `all` in, and the device plugin's default adds its own: containerd keeps
+/// both, so a duplicated variable is the ordinary case and no sign of an attack.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_and_the_device_plugin_set_the_variable_twice() {
+    in_each_world(CgroupView::Host, the_variable_comes_twice).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_privileged_pods_with_one_gpu_each_open_both() {
     in_each_world(CgroupView::Host, privileged_pods_reach_both_gpus).await;

@@ -175,11 +175,15 @@ impl Cri {
 
     /// The pid of its init process, as containerd's pid namespace counts.
     pub async fn pid(&self, id: &str) -> Result<u32, Failure> {
-        let info = self.full_status(id).await?.1;
-        let info: serde_json::Value =
-            serde_json::from_str(&info).map_err(|e| Failure::unexpected(id, e))?;
+        let info = self.info(id).await?;
         let pid = info["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
         pid.ok_or_else(|| Failure::unexpected(id, "its status has no pid"))
+    }
+
+    /// The OCI spec that containerd stored for it: NRI adjustments applied, edits of OCI runtime
+    /// wrappers not.
+    pub async fn oci_spec(&self, id: &str) -> Result<serde_json::Value, Failure> {
+        Ok(self.info(id).await?["runtimeSpec"].take())
     }
 
     /// All containers, in every state.
@@ -202,6 +206,11 @@ impl Cri {
             stdout: String::from_utf8_lossy(&answer.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&answer.stderr).into_owned(),
         })
+    }
+
+    async fn info(&self, id: &str) -> Result<serde_json::Value, Failure> {
+        let info = self.full_status(id).await?.1;
+        serde_json::from_str(&info).map_err(|e| Failure::unexpected(id, e))
     }
 
     async fn full_status(&self, id: &str) -> Result<(pb::ContainerStatus, String), Failure> {

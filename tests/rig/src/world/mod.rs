@@ -143,6 +143,7 @@ impl World {
         let legacy = serde_json::to_string(&legacy);
         let legacy = legacy.map_err(|e| Failure::unexpected("legacy.json", e))?;
         write(&base.join("legacy.json"), legacy)?;
+        write(&base.join("topology.json"), topology(&wanted.gpus))?;
 
         let traces = Traces::of(base);
         let view = match wanted.cgroups {
@@ -190,7 +191,8 @@ impl World {
         self.path("sys")
     }
 
-    /// Where the topology of the fake NVML belongs: `FAKE_NVML_TOPOLOGY`.
+    /// What the fake NVML says: `FAKE_NVML_TOPOLOGY`. It describes [`World::gpus`] until a test
+    /// writes something else there.
     pub fn topology(&self) -> PathBuf {
         self.path("topology.json")
     }
@@ -198,6 +200,15 @@ impl World {
     /// The fake `libnvidia-ml.so`, as cargo built it: `--nvml-library`.
     pub fn nvml_library(&self) -> Result<PathBuf, Failure> {
         self.artifacts.built("libnvidia_ml.so")
+    }
+
+    /// Tells the fake NVML that the node now has these GPUs, in this order. By rename: the library
+    /// may be reading at this moment.
+    pub fn plug(&self, gpus: &[Gpu]) -> Result<(), Failure> {
+        let new = self.path("topology.new");
+        write(&new, topology(gpus))?;
+        let path = self.topology();
+        std::fs::rename(&new, &path).map_err(Failure::file("rename to", &path))
     }
 
     /// What it was made with.
@@ -304,6 +315,24 @@ fn node_list(wanted: &WorldBuilder, majors: Majors) -> String {
         })
         .collect();
     lines.concat()
+}
+
+/// The format is that of the fake NVML's crate.
+fn topology(gpus: &[Gpu]) -> String {
+    let described = gpus.iter().map(|gpu| {
+        serde_json::json!({
+            "uuid": gpu.uuid,
+            "name": "NVIDIA GeForce RTX 3080",
+            "minor": gpu.minor,
+            "pci": format!("00000000:{:02X}:00.0", 0x3b + gpu.minor),
+        })
+    });
+    serde_json::json!({
+        "driver_version": DRIVER_VERSION,
+        "nvml_version": format!("12.{DRIVER_VERSION}"),
+        "gpus": described.collect::<Vec<_>>(),
+    })
+    .to_string()
 }
 
 fn read(path: impl AsRef<Path>) -> Result<String, Failure> {
