@@ -25,6 +25,10 @@ mod session;
 mod status;
 mod version;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;
+
 pub use events::Events;
 pub use identity::{Identity, IdentityError};
 pub use plugin::{Adjusted, Plugin};

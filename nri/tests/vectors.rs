@@ -1,5 +1,10 @@
 //! Every recorded message: framing, ttrpc envelope and NRI payload decode, and encode to the recorded bytes again.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
 mod common {
     pub mod fixtures;
 }
@@ -17,13 +22,13 @@ use ttrpc::proto::{Code, Request, Response};
 /// the order of map entries on the wire is the sender's choice.
 fn round_trip<M: MessageFull>(bytes: &[u8], what: &str) {
     let message = M::parse_from_bytes(bytes).unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert_no_unknown_fields(MessageRef::new(&message), what);
+    assert_no_unknown_fields(&MessageRef::new(&message), what);
     let again = message.write_to_bytes().unwrap();
     assert_eq!(again.len(), bytes.len(), "{what}");
     assert_eq!(M::parse_from_bytes(&again).unwrap(), message, "{what}");
 }
 
-fn assert_no_unknown_fields(message: MessageRef<'_>, what: &str) {
+fn assert_no_unknown_fields(message: &MessageRef<'_>, what: &str) {
     let descriptor = message.descriptor_dyn();
     let unknown: Vec<_> = message
         .unknown_fields_dyn()
@@ -37,15 +42,17 @@ fn assert_no_unknown_fields(message: MessageRef<'_>, what: &str) {
     );
     let check = |value: ReflectValueRef<'_>| {
         if let ReflectValueRef::Message(inner) = value {
-            assert_no_unknown_fields(inner, what);
+            assert_no_unknown_fields(&inner, what);
         }
     };
     for field in descriptor.fields() {
-        match field.get_reflect(&*message) {
+        match field.get_reflect(&**message) {
             ReflectFieldRef::Optional(value) => value.value().into_iter().for_each(check),
             ReflectFieldRef::Repeated(values) => values.into_iter().for_each(check),
             ReflectFieldRef::Map(entries) => {
-                entries.into_iter().for_each(|(_, value)| check(value))
+                for (_, value) in &entries {
+                    check(value)
+                }
             }
         }
     }
@@ -148,7 +155,7 @@ fn every_vector_survives_the_mux_in_the_recorded_frames() {
             )
         );
         assert_eq!(got[0].encode(), message);
-        if vector.by_go() {
+        if vector.is_by_go() {
             // Both sides of the recordings are Go, in the shape that we have to send: our frames must equal theirs.
             assert_eq!(
                 encode_frames(ConnectionId(vector.mux_conn), &message),
@@ -214,7 +221,10 @@ fn every_vectors_payload_is_known_to_the_last_field() {
 #[test]
 fn what_a_plugin_sends_encodes_to_gos_bytes() {
     let mut compared = 0;
-    for vector in vectors().iter().filter(|v| v.from_plugin() && v.by_go()) {
+    for vector in vectors()
+        .iter()
+        .filter(|v| v.is_from_plugin() && v.is_by_go())
+    {
         let body = unhex(&vector.ttrpc_message_hex)[10..].to_vec();
         let ours = if let Some(method) = &vector.method {
             let payload = unhex(vector.request_payload_hex.as_deref().unwrap());
@@ -262,7 +272,7 @@ fn the_rust_servers_refusal_of_an_unsplit_synchronize_is_as_described() {
     let vectors = vectors();
     let refusals = vectors
         .iter()
-        .filter(|v| !v.by_go() && v.in_reply_to.as_deref() == Some("Synchronize"));
+        .filter(|v| !v.is_by_go() && v.in_reply_to.as_deref() == Some("Synchronize"));
     let bodies: Vec<_> = refusals
         .map(|v| unhex(&v.ttrpc_message_hex)[10..].to_vec())
         .collect();

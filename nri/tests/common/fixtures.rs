@@ -39,11 +39,11 @@ pub struct Header {
 }
 
 impl Vector {
-    pub fn from_plugin(&self) -> bool {
+    pub fn is_from_plugin(&self) -> bool {
         self.dir == "plugin->runtime"
     }
 
-    pub fn by_go(&self) -> bool {
+    pub fn is_by_go(&self) -> bool {
         self.capture.starts_with("go-plugin")
     }
 
@@ -83,11 +83,7 @@ pub fn messages(trunk: &[u8]) -> Vec<(ConnectionId, Message)> {
     let mut demux = Demux::new();
     demux
         .feed(trunk, |connection, piece| {
-            let index = if connection == ConnectionId::PLUGIN {
-                0
-            } else {
-                1
-            };
+            let index = usize::from(connection != ConnectionId::PLUGIN);
             assemblers[index].feed(piece, |message| {
                 messages.push((connection, message));
                 Ok::<_, FrameError>(())

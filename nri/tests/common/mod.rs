@@ -9,6 +9,8 @@
     reason = "each test binary uses its part"
 )]
 
+pub mod fixtures;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

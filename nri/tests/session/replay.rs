@@ -1,14 +1,10 @@
 //! The recorded connections played again: the runtime's bytes go into a real session, whole; the plugin answers as the recorded
 //! one did; what comes out must be what was recorded.
 
-mod common;
-#[path = "common/fixtures.rs"]
-mod fixtures;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use common::{Rig, in_time};
+use super::common::{Rig, fixtures, in_time};
 use nri::mux::{Assembler, ConnectionId, Demux, FrameError, Message, encode_frames};
 use nri::protobuf::Message as _;
 use nri::{Adjusted, Events, Plugin, Refusal, RefusalCode, Runtime, api};
@@ -108,7 +104,17 @@ async fn play(recording: &Recording, piece: usize) -> Vec<(ConnectionId, Message
     });
     let (mut demux, mut assemblers) = (Demux::new(), [Assembler::new(), Assembler::new()]);
     let (mut wire, mut sent) = (Vec::new(), Vec::new());
-    while sent.len() < recording.replies.len() + 1 {
+    let expected = |connection: ConnectionId, message: &Message| {
+        connection == ConnectionId::RUNTIME
+            || recording.replies.contains_key(&message.header.stream_id)
+    };
+    let is_whole = |sent: &[(ConnectionId, Message, Vec<u8>)]| {
+        sent.iter()
+            .filter(|(connection, message, _)| expected(*connection, message))
+            .count()
+            == recording.replies.len() + 1
+    };
+    while !is_whole(&sent) {
         let mut buffer = vec![0; 4096];
         let len = in_time("the plugin's bytes", from_plugin.read(&mut buffer))
             .await
@@ -154,9 +160,20 @@ async fn replays(name: &str, piece: usize) {
             continue;
         }
         assert_eq!(message.header.type_, MESSAGE_TYPE_RESPONSE);
+        if !recording.replies.contains_key(&message.header.stream_id) {
+            // The recorded plugin was too slow there; ours answers with an error instead.
+            let response = Response::parse_from_bytes(&message.body).unwrap();
+            assert!(
+                response
+                    .status()
+                    .message()
+                    .contains("had no answer to CreateContainer")
+            );
+            continue;
+        }
         let recorded = replies
             .remove(&message.header.stream_id)
-            .expect("a reply to a request that was answered");
+            .expect("one reply a request");
         assert_eq!(
             message.encode(),
             recorded.encode(),
