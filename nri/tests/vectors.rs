@@ -51,7 +51,7 @@ fn assert_no_unknown_fields(message: &MessageRef<'_>, what: &str) {
             ReflectFieldRef::Repeated(values) => values.into_iter().for_each(check),
             ReflectFieldRef::Map(entries) => {
                 for (_, value) in &entries {
-                    check(value)
+                    check(value);
                 }
             }
         }
