@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::{Child, Command, Stdio};
 
-use nri::{Events, PrelaunchError, Runner, RunnerError};
+use nri::{Events, PrelaunchError, Runner, RunnerError, Status};
 use tokio::net::UnixStream;
 
 use super::common::{Peer, containerd, in_time};
@@ -46,6 +46,14 @@ async fn child() {
         matches!(again, Err(PrelaunchError::Adopted)),
         "a socket has one owner"
     );
+    let (mut status, runtime) = (runner.status(), runner.runtime());
+    tokio::spawn(async move {
+        status
+            .wait_for(|status| *status == Status::Registered)
+            .await
+            .unwrap();
+        runtime.update_containers(Vec::new()).await
+    });
     let ended = runner.run(std::future::pending()).await;
     match std::env::var("EXPECTED_END").unwrap().as_str() {
         "orderly" => ended.unwrap(),
@@ -69,8 +77,12 @@ async fn a_prelaunched_plugin_registers_as_it_was_named_and_ends_with_its_connec
     peer.synchronize(&nri::api::SynchronizeRequest::default())
         .await
         .unwrap();
-    // The answer to one more request comes after the plugin knows that it is active.
-    peer.call_raw("RunPodSandbox", Vec::new()).await.unwrap();
+    in_time(
+        "the call by which the plugin shows that it is active",
+        peer.runtime.inbox.recv(),
+    )
+    .await
+    .unwrap();
     drop(peer);
     succeeds(child).await;
 }

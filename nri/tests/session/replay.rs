@@ -95,8 +95,11 @@ fn recording(name: &str) -> Recording {
 async fn play(recording: &Recording, piece: usize) -> Vec<(ConnectionId, Message, Vec<u8>)> {
     let rig = Rig::start(Arc::clone(&recording.plugin));
     let (mut from_plugin, mut to_plugin) = rig.accept_raw().await.into_split();
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let mut begin = Some(begin);
     let bytes = recording.r2p.clone();
     let writer = tokio::spawn(async move {
+        begun.await.unwrap();
         for piece in bytes.chunks(piece) {
             to_plugin.write_all(piece).await.unwrap();
         }
@@ -120,6 +123,10 @@ async fn play(recording: &Recording, piece: usize) -> Vec<(ConnectionId, Message
             .await
             .unwrap();
         assert_ne!(len, 0, "the plugin hung up after {} messages", sent.len());
+        // The plugin speaks first: no runtime answers a registration that has not come.
+        if let Some(begin) = begin.take() {
+            begin.send(()).unwrap();
+        }
         wire.extend_from_slice(&buffer[..len]);
         demux
             .feed(&buffer[..len], |connection, piece| {
