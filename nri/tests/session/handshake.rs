@@ -111,10 +111,9 @@ async fn a_configuration_that_the_plugin_refuses_is_answered_with_its_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_close_right_after_configure_is_tried_again_without_the_newer_events_and_then_with_them()
-{
+async fn two_closes_right_after_configure_are_followed_by_an_attempt_without_the_newer_events() {
     let rig = Rig::start(Probe::subscribing(Events::ALL));
-    for expected in [0x3fff, 0x7ff, 0x3fff] {
+    for expected in [0x3fff, 0x3fff, 0x7ff, 0x3fff] {
         let mut peer = rig.accept().await;
         peer.accept_registration().await;
         assert_eq!(peer.configure(&containerd("2.2.0")).await, Ok(expected));
@@ -140,4 +139,16 @@ async fn a_refused_registration_is_tried_again() {
             .await;
         peer.closed().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_close_right_after_configure_costs_no_events() {
+    let mut rig = Rig::start(Probe::subscribing(Events::ALL));
+    let mut peer = rig.accept().await;
+    peer.accept_registration().await;
+    assert_eq!(peer.configure(&containerd("2.2.0")).await, Ok(0x3fff));
+    drop(peer);
+    drop(rig.accept_active(&containerd("2.2.0")).await);
+    let mut peer = rig.accept().await;
+    assert_eq!(peer.configure(&containerd("2.2.0")).await, Ok(0x3fff));
 }

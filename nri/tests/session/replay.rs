@@ -95,11 +95,11 @@ fn recording(name: &str) -> Recording {
 async fn play(recording: &Recording, piece: usize) -> Vec<(ConnectionId, Message, Vec<u8>)> {
     let rig = Rig::start(Arc::clone(&recording.plugin));
     let (mut from_plugin, mut to_plugin) = rig.accept_raw().await.into_split();
-    let (begin, begun) = tokio::sync::oneshot::channel();
+    let (begin, permission) = tokio::sync::oneshot::channel();
     let mut begin = Some(begin);
     let bytes = recording.r2p.clone();
     let writer = tokio::spawn(async move {
-        begun.await.unwrap();
+        permission.await.unwrap();
         for piece in bytes.chunks(piece) {
             to_plugin.write_all(piece).await.unwrap();
         }
