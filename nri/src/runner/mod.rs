@@ -174,10 +174,14 @@ async fn serve_external<P: Plugin>(
                 }
                 describe(&ended.cause)
             }
-            Err(error) => Some(format!(
-                "cannot connect to the NRI socket {}: {error}",
-                socket.display()
-            )),
+            Err(error) => {
+                // The runtime is gone: what it closed before, it closed for that.
+                doubt = Doubt::default();
+                Some(format!(
+                    "cannot connect to the NRI socket {}: {error}",
+                    socket.display()
+                ))
+            }
         };
         context.status.send_replace(Status::Connecting);
         let Some(failure) = failure else { return };

@@ -6,6 +6,7 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod bounds;
 #[path = "../common/mod.rs"]
 mod common;
 mod deadlines;
