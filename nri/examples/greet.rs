@@ -49,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
     } else {
         let socket = std::env::args_os()
             .nth(1)
-            .map_or_else(|| Runner::<Greet>::DEFAULT_SOCKET.into(), PathBuf::from);
+            .map_or_else(|| nri::DEFAULT_SOCKET.into(), PathBuf::from);
         Runner::external(plugin, Identity::new("greet", "50")?, socket)
     };
     let interrupted = async { drop(tokio::signal::ctrl_c().await) };

@@ -25,13 +25,17 @@ mod session;
 mod status;
 mod version;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;
+
 pub use events::Events;
 pub use identity::{Identity, IdentityError};
 pub use plugin::{Adjusted, Plugin};
 /// The protobuf implementation of the messages, so that users need not pick a matching version.
 pub use protobuf;
 pub use refusal::{Refusal, RefusalCode};
-pub use runner::{PrelaunchError, Runner, RunnerError};
+pub use runner::{DEFAULT_SOCKET, PrelaunchError, Runner, RunnerError};
 pub use runtime::{DEFAULT_REGISTRATION_TIMEOUT, DEFAULT_REQUEST_TIMEOUT, Feature, Runtime};
 pub use session::{RuntimeHandle, RuntimeHandleError, SessionError};
 pub use status::Status;

@@ -23,6 +23,11 @@ use backoff::Backoff;
 
 pub use prelaunched::PrelaunchError;
 
+/// Where containerd and CRI-O listen unless they are configured otherwise.
+pub const DEFAULT_SOCKET: &str = "/var/run/nri/nri.sock";
+/// So many times in a row must a runtime close the connection on its answer to `Configure` before that is held to be its
+/// opinion of the events. A runtime that restarts at that moment does so once, and validation must not be lost to that.
+const SUSPICIONS: u32 = 2;
 /// A session that lasted so long is no part of a series of failures.
 const SETTLED: Duration = Duration::from_secs(1);
 
@@ -58,9 +63,6 @@ pub enum RunnerError {
 }
 
 impl<P: Plugin> Runner<P> {
-    /// Where containerd and CRI-O listen unless they are configured otherwise.
-    pub const DEFAULT_SOCKET: &'static str = "/var/run/nri/nri.sock";
-
     /// A plugin that connects to `socket` by itself, and does so again whenever the connection ends.
     pub fn external(plugin: Arc<P>, identity: Identity, socket: PathBuf) -> Self {
         Self::new(plugin, identity, Source::External(socket))
@@ -159,23 +161,27 @@ async fn serve_external<P: Plugin>(
     mut stopping: watch::Receiver<bool>,
 ) {
     let mut backoff = Backoff::new();
-    let mut withheld = Events::NONE;
+    let mut doubt = Doubt::default();
     let mut last_failure = String::new();
     while !*stopping.borrow() {
         let begun = Instant::now();
         let failure = match UnixStream::connect(socket).await {
             Ok(stream) => {
-                let ended = session::run(context, stream, withheld, &mut stopping).await;
-                withheld = withhold_next(&ended, withheld);
+                let ended = session::run(context, stream, doubt.withheld(), &mut stopping).await;
+                doubt.learn(&ended);
                 if ended.was_active && begun.elapsed() >= SETTLED {
                     backoff.reset();
                 }
                 describe(&ended.cause)
             }
-            Err(error) => Some(format!(
-                "cannot connect to the NRI socket {}: {error}",
-                socket.display()
-            )),
+            Err(error) => {
+                // The runtime is gone: what it closed before, it closed for that.
+                doubt = Doubt::default();
+                Some(format!(
+                    "cannot connect to the NRI socket {}: {error}",
+                    socket.display()
+                ))
+            }
         };
         context.status.send_replace(Status::Connecting);
         let Some(failure) = failure else { return };
@@ -194,13 +200,30 @@ async fn serve_external<P: Plugin>(
     }
 }
 
-/// For one attempt only: where the runtime closed for another reason, the next attempt asks for the events again.
-fn withhold_next(ended: &Ended, withheld: Events) -> Events {
-    if ended.suspects_events && withheld.is_empty() {
-        tracing::warn!(events = %Events::SINCE_0_10, "the runtime closed the connection after Configure; trying without these");
-        return Events::SINCE_0_10;
+/// Whether the runtime knows the events of NRI 0.10 that its version promises.
+#[derive(Debug, Default)]
+struct Doubt {
+    suspicions: u32,
+}
+
+impl Doubt {
+    /// What the next attempt is not to subscribe.
+    fn withheld(&self) -> Events {
+        if self.suspicions < SUSPICIONS {
+            return Events::NONE;
+        }
+        tracing::warn!(events = %Events::SINCE_0_10, "the runtime closes the connection after Configure; trying without these");
+        Events::SINCE_0_10
     }
-    Events::NONE
+
+    /// A session that ended any other way, with or without the events, clears the doubt: the next one asks for all again.
+    fn learn(&mut self, ended: &Ended) {
+        self.suspicions = if ended.suspects_events {
+            self.suspicions + 1
+        } else {
+            0
+        };
+    }
 }
 
 /// `None` where the runner is to end.

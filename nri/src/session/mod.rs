@@ -164,5 +164,6 @@ async fn activate<P: Plugin>(
             stage: progress.stage(),
         };
     }
+    tracing::info!(plugin = %context.identity, "the plugin is active");
     std::future::pending().await
 }
