@@ -52,7 +52,7 @@ pub struct RunArgs {
     cdi_dirs: Vec<PathBuf>,
 
     /// The runtime's NRI socket
-    #[arg(long, env = "GPU_WARDEN_NRI_SOCKET", default_value = Runner::<Warden>::DEFAULT_SOCKET, value_name = "PATH")]
+    #[arg(long, env = "GPU_WARDEN_NRI_SOCKET", default_value = nri::DEFAULT_SOCKET, value_name = "PATH")]
     nri_socket: PathBuf,
 
     /// Name of the plugin, as a runtime's `required_plugins` lists it

@@ -43,7 +43,7 @@ impl Grant {
 
     /// Whether a node of this class may be in the container.
     ///
-    /// Control nodes and companions (GDS, GDRCopy) come with any GPU and never without one;
+    /// Control nodes and companions (`nvidia-fs`, `gdrdrv`) come with any GPU and never without one;
     /// capabilities, channels and fabric nodes are not part of a whole-GPU grant.
     pub fn permits(&self, class: Class) -> bool {
         match class {

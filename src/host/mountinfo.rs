@@ -82,24 +82,11 @@ fn unescape(field: &[u8]) -> PathBuf {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&byte, tail)) = rest.split_first() {
-        let octal = (byte == b'\\')
-            .then(|| tail.get(..3))
-            .flatten()
-            .and_then(|digits| {
-                digits.iter().try_fold(0u32, |n, d| {
-                    matches!(d, b'0'..=b'7').then(|| n * 8 + u32::from(d - b'0'))
-                })
-            });
-        match octal.and_then(|n| u8::try_from(n).ok()) {
-            Some(decoded) => {
-                out.push(decoded);
-                rest = &tail[3..];
-            }
-            None => {
-                out.push(byte);
-                rest = tail;
-            }
-        }
+        let digits = tail.get(..3).filter(|_| byte == b'\\');
+        let escaped =
+            digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        out.push(escaped.unwrap_or(byte));
+        rest = if escaped.is_some() { &tail[3..] } else { tail };
     }
     PathBuf::from(OsString::from_vec(out))
 }

@@ -8,7 +8,7 @@ use super::ledger::{Entry, Holder};
 use crate::fence::{self, Breach, Expectation, GuardError};
 use crate::gpu::Inventory;
 use crate::host::{DeviceNumbers, NumbersError, Process, ProcessError, Roots};
-use crate::policy::{Reason, Refusal};
+use crate::policy::Reason;
 
 /// A container at the gate.
 #[derive(Debug, Clone)]
@@ -18,23 +18,16 @@ pub(super) struct Candidate {
     pub(super) entry: Entry,
 }
 
+/// Why it may not pass: the code, and the cause as the second half of a sentence.
+pub(super) type Refused = (Reason, String);
+
 /// Lets the container pass, or says why not. Blocks on procfs and on the container's `/dev`;
 /// returns how many foreign nodes were taken away.
 pub(super) fn pass(
     candidate: &Candidate,
     holders: &[Holder],
     roots: &Roots,
-) -> Result<usize, Refusal> {
-    check(candidate, holders, roots).map_err(|(reason, cause)| Refusal {
-        subject: candidate.entry.subject.clone(),
-        reason,
-        cause,
-    })
-}
-
-type Refused = (Reason, String);
-
-fn check(candidate: &Candidate, holders: &[Holder], roots: &Roots) -> Result<usize, Refused> {
+) -> Result<usize, Refused> {
     if let Some(holder) = holders.iter().find(|holder| is_alive(holder, &roots.proc)) {
         let cause = format!(
             "its GPU {} is still in use by container {}",
@@ -77,35 +70,21 @@ fn check(candidate: &Candidate, holders: &[Holder], roots: &Roots) -> Result<usi
 pub(super) fn still_valid(
     entry: &Entry,
     inventory: Result<&Inventory, &str>,
-) -> Result<(), Refusal> {
-    let refuse = |reason, cause| {
-        Err(Refusal {
-            subject: entry.subject.clone(),
-            reason,
-            cause,
-        })
-    };
+) -> Result<(), Refused> {
     for gpu in entry.grant.gpus() {
-        match inventory.map(|inventory| inventory.gpu(&gpu.id)) {
-            Ok(Some(now)) if now.minor == gpu.minor => {}
-            Ok(Some(now)) => {
-                let cause = format!(
-                    "its GPU {} changed from /dev/nvidia{} to /dev/nvidia{}",
-                    gpu.id, gpu.minor, now.minor
-                );
-                return refuse(Reason::GpuUnknown, cause);
-            }
-            Ok(None) => {
-                return refuse(
-                    Reason::GpuUnknown,
-                    format!("its GPU {} has left the node", gpu.id),
-                );
-            }
-            Err(why) => {
-                let cause = format!("the GPUs of this node are not known now ({why})");
-                return refuse(Reason::InventoryUnavailable, cause);
-            }
-        }
+        let inventory = inventory.map_err(|why| {
+            let cause = format!("the GPUs of this node are not known now ({why})");
+            (Reason::InventoryUnavailable, cause)
+        })?;
+        let cause = match inventory.gpu(&gpu.id) {
+            Some(now) if now.minor == gpu.minor => continue,
+            Some(now) => format!(
+                "its GPU {} changed from /dev/nvidia{} to /dev/nvidia{}",
+                gpu.id, gpu.minor, now.minor
+            ),
+            None => format!("its GPU {} has left the node", gpu.id),
+        };
+        return Err((Reason::GpuUnknown, cause));
     }
     Ok(())
 }

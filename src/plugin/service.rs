@@ -1,10 +1,13 @@
 //! The NRI service: requests in, decisions out. Everything that is decided is decided elsewhere.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use nri::api::{Container, ContainerState, ContainerUpdate, Event, PodSandbox};
+use nri::api::{
+    Container, ContainerAdjustment, ContainerState, ContainerUpdate, Event, PodSandbox,
+};
 use nri::{Adjusted, Events, Feature, Plugin, Refusal as Reply, Runtime};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
@@ -154,7 +157,7 @@ impl Warden {
                 sandbox: container.pod_sandbox_id.clone(),
                 subject,
                 grant,
-                placeholders: Default::default(),
+                placeholders: BTreeSet::new(),
                 exempt: false,
                 pid: Some(container.pid),
             };
@@ -201,7 +204,7 @@ impl Plugin for Warden {
         let decision = self.decide(&subject, &container).await;
         let adjust = match &decision {
             Decision::Refuse(refusal) => return Err(Reply::new(refusal.to_string())),
-            Decision::Exempt => Default::default(),
+            Decision::Exempt => ContainerAdjustment::default(),
             Decision::Admit(admission) => {
                 adjustment(admission, self.runtime_has(Feature::MountRemoval))
             }
@@ -233,29 +236,32 @@ impl Plugin for Warden {
         };
         let node = Arc::clone(&self.wiring.node.borrow());
         let roots = self.wiring.roots.clone();
+        let subject = candidate.entry.subject.clone();
         let passed = tokio::task::spawn_blocking(move || {
             gate::still_valid(&candidate.entry, node.inventory())?;
             let removed = gate::pass(&candidate, &holders, &roots)?;
-            Ok::<_, Refusal>((candidate, removed))
+            Ok((candidate, removed))
         });
-        let passed = passed
-            .await
-            .map_err(|error| Reply::new(format!("the gate failed: {error}")))?;
+        let passed = passed.await.unwrap_or_else(|error| {
+            Err((
+                Reason::GateFailed,
+                format!("the check itself failed ({error})"),
+            ))
+        });
         match passed {
-            Ok((candidate, removed)) => {
-                let Candidate { id, pid, entry } = candidate;
-                info!(container = %entry.subject, gpus = %names(&entry.grant), removed, "verified at the gate");
-                self.ledger().record(
-                    id,
-                    Entry {
-                        pid: Some(pid),
-                        ..entry
-                    },
-                );
+            Ok((Candidate { id, pid, entry }, removed)) => {
+                info!(container = %subject, gpus = %names(&entry.grant), removed, "verified at the gate");
+                let pid = Some(pid);
+                self.ledger().record(id, Entry { pid, ..entry });
                 Ok(())
             }
-            Err(refusal) => {
-                warn!(container = %refusal.subject, reason = %refusal.reason, cause = %refusal.cause, "refused at the gate");
+            Err((reason, cause)) => {
+                warn!(container = %subject, %reason, cause, "refused at the gate");
+                let refusal = Refusal {
+                    subject,
+                    reason,
+                    cause,
+                };
                 Err(Reply::new(refusal.to_string()))
             }
         }
@@ -291,8 +297,8 @@ fn entry(sandbox: &str, subject: Subject, decision: &Decision) -> Entry {
         Decision::Admit(Admission { grant, repoint, .. }) => {
             (grant.clone(), repoint.clone(), false)
         }
-        Decision::Exempt => (Grant::default(), Default::default(), true),
-        Decision::Refuse(_) => (Grant::default(), Default::default(), false),
+        Decision::Exempt => (Grant::default(), BTreeSet::new(), true),
+        Decision::Refuse(_) => (Grant::default(), BTreeSet::new(), false),
     };
     Entry {
         sandbox: sandbox.to_owned(),
@@ -340,7 +346,7 @@ fn log(subject: &Subject, decision: &Decision) {
             info!(decision = "admit", %reason, namespace, pod, container, pod_uid, gpus = %names(grant), repointed = repoint.len(), "decided");
         }
         Decision::Exempt => {
-            info!(decision = "exempt", reason = %Reason::Exempt, namespace, pod, container, pod_uid, "decided")
+            info!(decision = "exempt", reason = %Reason::Exempt, namespace, pod, container, pod_uid, "decided");
         }
         Decision::Refuse(Refusal { reason, cause, .. }) => {
             warn!(decision = "refuse", %reason, namespace, pod, container, pod_uid, cause, "decided");

@@ -99,7 +99,7 @@ impl Look {
             Ok(RemoveOutcome::Removed) => info!(%file, "CDI spec removed: the node has no GPU"),
             Ok(RemoveOutcome::Absent) => {}
             Err(problem) => {
-                error!(%problem, "a CDI spec that names GPUs which are gone can't be removed")
+                error!(%problem, "a CDI spec that names GPUs which are gone can't be removed");
             }
         }
     }

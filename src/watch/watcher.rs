@@ -89,7 +89,7 @@ impl Watcher {
                     notifier,
                     missing: Vec::new(),
                 }
-                .run(&wakes, &publish, look)
+                .run(&wakes, &publish, look);
             })
             .map_err(WatchError::Thread)?;
         Ok(Self {
@@ -208,7 +208,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     fn state() -> NodeState {
-        let numbers = DeviceNumbers::parse("Character devices:\n", Default::default()).unwrap();
+        let numbers = DeviceNumbers::fixed();
         NodeState::unknown("test", numbers)
     }
 

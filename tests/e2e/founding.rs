@@ -18,7 +18,6 @@ async fn cuda_image(node: &Node) -> Image {
 
 async fn privileged_pair_and_a_third(node: &mut Node) {
     let image = cuda_image(node).await;
-    let container = ContainerSpec::new("main").image(&image);
     let stream = |n: usize| {
         PodSpec::new(&format!("stream-{n}"))
             .privileged()
@@ -28,23 +27,44 @@ async fn privileged_pair_and_a_third(node: &mut Node) {
     for n in [0, 1] {
         let pod = stream(n);
         node.allocate(&pod, "main", &[n]);
+        // The image's `all` stays beside the device plugin's own value.
+        let uuid = node.uuid(n);
+        let container = container_with("main", Style::EnvVar, &[&uuid]).image(&image);
         ids.push(node.run(&pod, &container).await.unwrap());
     }
     let third = stream(2);
     node.admit(&third, "main");
+    let container = ContainerSpec::new("main").image(&image);
     ids.push(node.run(&third, &container).await.unwrap());
 
     node.has_exactly(&ids[0], &[0]).await;
     node.has_exactly(&ids[1], &[1]).await;
     node.has_exactly(&ids[2], &[]).await;
     assert_eq!(
-        node.variable(&ids[0], "NVIDIA_VISIBLE_DEVICES").await,
+        node.variable(&ids[2], "NVIDIA_VISIBLE_DEVICES").await,
         "void"
     );
     assert_eq!(
         node.variable(&ids[1], "GPU_WARDEN_UUIDS").await,
         node.uuid(1)
     );
+}
+
+/// The same with the variable in the image alone, as where the device plugin sets none.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_asks_for_all_gets_the_allocated_gpu_alone() {
+    on_both(World::builder(), async |node: &mut Node| {
+        let image = cuda_image(node).await;
+        let pod = PodSpec::new("stream")
+            .privileged()
+            .runtime_handler(LEGACY_HANDLER);
+        node.allocate(&pod, "main", &[1]);
+        let container = ContainerSpec::new("main").image(&image);
+        let id = node.run(&pod, &container).await.unwrap();
+        node.has_exactly(&id, &[1]).await;
+        assert_eq!(node.variable(&id, "NVIDIA_VISIBLE_DEVICES").await, "void");
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
