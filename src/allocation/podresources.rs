@@ -25,8 +25,9 @@ pub use error::PodResourcesError;
 /// The kubelet refills its bucket at 100 calls a second.
 const RATE_STEP: Duration = Duration::from_millis(10);
 
-/// One attempt; answers come within a few milliseconds, so this is a dead connection or kubelet.
-const ATTEMPT: Duration = Duration::from_millis(500);
+/// Answers come within a few milliseconds, so after this time the connection is likely dead; the
+/// attempt on a new one then has all the time that is left.
+const FIRST_ATTEMPT: Duration = Duration::from_millis(500);
 
 /// What the kubelet reports under a pod's namespace and name.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,7 +98,11 @@ impl PodResourcesClient {
                     list(channel, namespace, name).await
                 }
             };
-            let until = deadline.min(Instant::now() + ATTEMPT);
+            let until = if failed_before {
+                deadline
+            } else {
+                deadline.min(Instant::now() + FIRST_ATTEMPT)
+            };
             let answer = tokio::time::timeout_at(until.into(), ask)
                 .await
                 .unwrap_or(Err(Failure::TimedOut));

@@ -1,10 +1,12 @@
 //! What stands where the checkpoint should be.
 
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
-use gpu_warden::allocation::checkpoint::MAX_BYTES;
+use gpu_warden::allocation::checkpoint::{CheckpointFile, MAX_BYTES};
 
-use crate::node::{A, Node, assert_conflict, assert_devices, assert_unavailable, pod};
+use crate::node::{A, B, GPU, Node, assert_conflict, assert_devices, assert_unavailable, pod};
 
 #[tokio::test]
 async fn a_kubelet_that_never_wrote_one_has_allocated_nothing() {
@@ -122,4 +124,39 @@ async fn a_file_larger_than_the_limit_is_not_read() {
     file.set_len(MAX_BYTES + 1).unwrap();
     let answer = node.ask(&pod("p"), "c").await;
     assert_unavailable(&answer, &["is larger than"]);
+}
+
+#[tokio::test]
+async fn contents_that_change_within_one_tick_of_the_clock_are_seen() {
+    let node = Node::with_pod().await;
+    let path = node.kubelet.checkpoint();
+    let first = std::fs::read_to_string(&path).unwrap();
+    let second = first.replace(A, B);
+    let file = CheckpointFile::new(node.root.path());
+    for turn in 0..300 {
+        // In place, so of the same inode and size, and with the time of a clock of 10 ms.
+        let (text, id) = if turn % 2 == 0 {
+            (&first, A)
+        } else {
+            (&second, B)
+        };
+        std::fs::write(&path, text).unwrap();
+        let now = UNIX_EPOCH.elapsed().unwrap().as_millis();
+        let tick = Duration::from_millis(u64::try_from(now / 10 * 10).unwrap());
+        let written = std::fs::File::open(&path).unwrap();
+        written.set_modified(UNIX_EPOCH + tick).unwrap();
+        let found = file.read().unwrap().unwrap().lookup("uid-of-p", "c");
+        assert!(found[GPU].ids.contains(id), "turn {turn}");
+    }
+}
+
+#[tokio::test]
+async fn an_unchanged_file_is_parsed_once() {
+    let node = Node::with_pod().await;
+    let file = CheckpointFile::new(node.root.path());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let first = file.read().unwrap().unwrap();
+    assert!(Arc::ptr_eq(&first, &file.read().unwrap().unwrap()));
+    node.kubelet.write_checkpoint().unwrap();
+    assert!(!Arc::ptr_eq(&first, &file.read().unwrap().unwrap()));
 }
