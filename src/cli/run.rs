@@ -145,7 +145,11 @@ impl RunArgs {
             .enable_all()
             .build()
             .context("the async runtime can't be started")?;
-        runtime.block_on(self.serve(Arc::new(Warden::new(wiring))))
+        let ended = runtime.block_on(self.serve(Arc::new(Warden::new(wiring))));
+        // Every request is answered by now; a check that hangs in a file system must not hold the
+        // process, since containers are created unguarded until its successor runs.
+        runtime.shutdown_background();
+        ended
     }
 
     fn build_options(&self) -> anyhow::Result<BuildOptions> {

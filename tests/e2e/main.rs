@@ -8,6 +8,7 @@
     reason = "a failed step is a failed test"
 )]
 
+mod attacks;
 mod founding;
 mod gate;
 mod lifecycle;

@@ -1,0 +1,67 @@
+//! What an adversary, or a bad day, does to a node.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use gpu_warden_rig::World;
+use gpu_warden_rig::under_test::{self, REGISTERED};
+
+use crate::support::{Node, on_both};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Lets the driver take so long for its start, as without persistence mode, or when it hangs.
+fn slow_driver(node: &Node, delay: Duration) {
+    let path = node.world.topology();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut topology: serde_json::Value = serde_json::from_str(&text).unwrap();
+    topology["init_delay_ms"] = u64::try_from(delay.as_millis()).unwrap().into();
+    let new = path.with_extension("new");
+    std::fs::write(&new, topology.to_string()).unwrap();
+    std::fs::rename(&new, &path).unwrap();
+}
+
+/// While it waits for the driver it is disconnected already, and containers are created unguarded.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_hangs_does_not_keep_gpu_warden_from_ending() {
+    on_both(World::builder(), async |node: &mut Node| {
+        under_test::stop(&mut node.warden).await.unwrap();
+        slow_driver(node, Duration::from_secs(30));
+        node.warden.start().await.unwrap();
+        let registered = format!(" {REGISTERED}");
+        node.warden
+            .wait_for_log(&registered, PATIENCE)
+            .await
+            .unwrap();
+        node.warden.stop(Duration::from_secs(4)).await.unwrap();
+        slow_driver(node, Duration::ZERO);
+        under_test::start_again(&mut node.warden).await.unwrap();
+    })
+    .await;
+}
+
+fn alone(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--user", "--map-root-user", "sh", "-c", script, "sh"])
+        .arg(env!("CARGO_BIN_EXE_gpu-warden"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// 128 inotify instances are all that root has by default, and a node full of agents uses them up.
+#[test]
+fn without_inotify_it_runs_and_polls() {
+    let script = "echo 0 >/proc/sys/user/max_inotify_instances || exit 9
+        timeout 3 \"$1\" run --nri-socket=/nonexistent/nri.sock --kubelet-root=/nonexistent --cdi-dir=/proc/cdi";
+    let output = alone(script).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        log.contains("inotify") || log.contains("file events"),
+        "{log}"
+    );
+    // What timeout(1) says when it had to end the command.
+    assert_eq!(output.status.code(), Some(124), "{log}");
+}
