@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use gpu_warden_rig::World;
+use gpu_warden_rig::cri::{ContainerSpec, PodSpec};
 use gpu_warden_rig::under_test::{self, REGISTERED};
 
 use crate::support::{Node, on_both};
@@ -38,6 +39,79 @@ async fn a_driver_that_hangs_does_not_keep_gpu_warden_from_ending() {
         under_test::start_again(&mut node.warden).await.unwrap();
     })
     .await;
+}
+
+/// The runtime says what runs as soon as gpu-warden is back, the driver a second later what there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_holds_a_gpu_is_known_before_the_driver_answers() {
+    on_both(World::builder(), async |node: &mut Node| {
+        let old = PodSpec::new("old");
+        node.allocate(&old, "main", &[0]);
+        node.run(&old, &ContainerSpec::new("main")).await.unwrap();
+        node.warden.kill().await.unwrap();
+        slow_driver(node, Duration::from_secs(2));
+        under_test::start_again(&mut node.warden).await.unwrap();
+        let new = PodSpec::new("new");
+        node.allocate(&new, "main", &[0]);
+        let refused = node.refused(&new, &ContainerSpec::new("main")).await;
+        assert!(refused.contains("[gpu-held]"), "{refused}");
+    })
+    .await;
+}
+
+/// With the allocation for the successor the kubelet's records forget the force-deleted pod, which
+/// still runs; and then gpu-warden or containerd starts again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_does_not_give_the_gpu_of_a_force_deleted_pod_away() {
+    for kill_warden in [false, true] {
+        on_both(World::builder(), async |node: &mut Node| {
+            let old = PodSpec::new("old");
+            node.allocate(&old, "main", &[0]);
+            let holder = node.run(&old, &ContainerSpec::new("main")).await.unwrap();
+            node.kubelet.release(&old.uid);
+            let new = PodSpec::new("new");
+            node.allocate(&new, "main", &[0]);
+            if kill_warden {
+                node.warden.kill().await.unwrap();
+                under_test::start_again(&mut node.warden).await.unwrap();
+            } else {
+                let before = registrations(node);
+                node.containerd.stop().await.unwrap();
+                node.containerd.start_again().await.unwrap();
+                registered_again(node, before).await;
+            }
+            let refused = node.refused(&new, &ContainerSpec::new("main")).await;
+            assert!(
+                refused.contains("default/old/main") && refused.contains("[gpu-held]"),
+                "{refused}"
+            );
+            node.containerd.cri().stop(&holder, 0).await.unwrap();
+            let again = PodSpec { attempt: 1, ..new };
+            let container = ContainerSpec {
+                attempt: 1,
+                ..ContainerSpec::new("main")
+            };
+            let id = node.run(&again, &container).await.unwrap();
+            node.has_exactly(&id, &[0]).await;
+        })
+        .await;
+    }
+}
+
+fn registrations(node: &Node) -> usize {
+    node.warden.log().unwrap().matches(REGISTERED).count()
+}
+
+async fn registered_again(node: &Node, before: usize) {
+    let end = std::time::Instant::now() + PATIENCE;
+    while registrations(node) <= before {
+        assert!(
+            std::time::Instant::now() < end,
+            "{}",
+            node.warden.log().unwrap()
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 fn alone(script: &str) -> Command {
