@@ -250,10 +250,11 @@ fn inject(
 }
 
 /// A second injection of the same device doubles hooks and variables, so believe a request for CDI
-/// once its traces are there: the neutral variable, and a node of each granted GPU.
+/// once its traces are there: the neutral variable, and a node of each granted GPU. The variable
+/// comes last, behind the one of a CUDA image: CDI's edits append, and leave what was there.
 fn is_injected(view: &ContainerView, grant: &Grant, asked: bool) -> bool {
     (asked || !view.cdi_devices.is_empty())
-        && view.values(VISIBLE_DEVICES).eq([VOID])
+        && view.values(VISIBLE_DEVICES).last() == Some(VOID)
         && grant.gpus().iter().all(|gpu| {
             gpu.nodes.first().is_some_and(|own| {
                 view.devices

@@ -306,6 +306,17 @@ fn what_the_runtime_has_injected_is_not_injected_again() {
         admitted(run(&injected, &allocation, true)).inject,
         Injection::Done
     );
+    let cuda_image = ContainerView {
+        env: vec![
+            "NVIDIA_VISIBLE_DEVICES=all".into(),
+            "NVIDIA_VISIBLE_DEVICES=void".into(),
+        ],
+        ..injected.clone()
+    };
+    assert_eq!(
+        admitted(run(&cuda_image, &allocation, true)).inject,
+        Injection::Done
+    );
     let asked_only = ContainerView {
         devices: Vec::new(),
         ..injected

@@ -3,11 +3,12 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use gpu_warden_rig::World;
 use gpu_warden_rig::cri::{ContainerSpec, PodSpec};
+use gpu_warden_rig::kubelet::Style;
 use gpu_warden_rig::under_test::{self, REGISTERED};
+use gpu_warden_rig::{Image, World};
 
-use crate::support::{Node, on_both};
+use crate::support::{Node, container_with, on_both};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -112,6 +113,80 @@ async fn registered_again(node: &Node, before: usize) {
         );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// The device plugin's own spec, as NVIDIA's writes it: other kind, same nodes, a hook.
+fn device_plugin_spec(node: &Node) {
+    let devices: Vec<_> = node
+        .world
+        .gpus()
+        .iter()
+        .map(|gpu| {
+            serde_json::json!({
+                "name": gpu.uuid,
+                "containerEdits": { "deviceNodes": [{ "path": gpu.node().path }] },
+            })
+        })
+        .collect();
+    let control: Vec<_> = node
+        .world
+        .majors()
+        .control_nodes()
+        .iter()
+        .map(|node| serde_json::json!({ "path": node.path }))
+        .collect();
+    let spec = serde_json::json!({
+        "cdiVersion": "0.5.0",
+        "kind": "k8s.device-plugin.nvidia.com/gpu",
+        "devices": devices,
+        "containerEdits": {
+            "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+            "deviceNodes": control,
+            "hooks": [{ "hookName": "createRuntime", "path": "/bin/true" }],
+        },
+    });
+    let path = node
+        .world
+        .cdi_dir()
+        .join("k8s.device-plugin.nvidia.com-gpu.json");
+    std::fs::write(path, spec.to_string()).unwrap();
+}
+
+/// The image's `all` stays in the environment beside the `void` of the device plugin's spec.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_runtime_has_injected_by_cdi_is_not_injected_again() {
+    on_both(World::builder(), async |node: &mut Node| {
+        device_plugin_spec(node);
+        let image = Image::named("cuda").env("NVIDIA_VISIBLE_DEVICES", "all");
+        node.containerd.import(&node.world, &image).await.unwrap();
+        for style in [Style::CdiCri, Style::CdiAnnotations] {
+            for image in [Image::busybox(), image.clone()] {
+                let pod = PodSpec::new("cdi");
+                let uuid = node.uuid(1);
+                node.allocate_ids(&pod, "main", &[&uuid], style);
+                let sandbox = node.sandbox(&pod).await;
+                let container = container_with("main", style, &[&uuid]).image(&image);
+                let cri = node.containerd.cri();
+                let id = cri.run(&sandbox, &container).await.unwrap();
+                node.has_exactly(&id, &[1]).await;
+                let spec = cri.oci_spec(&id).await.unwrap();
+                let hooks = spec["hooks"]["createRuntime"]
+                    .as_array()
+                    .map_or(0, Vec::len);
+                assert_eq!(hooks, 1, "{style:?} {}", image.reference);
+                // Only gpu-warden's own spec brings the library.
+                assert!(
+                    !spec["mounts"].to_string().contains("libcuda"),
+                    "{style:?} {}",
+                    image.reference
+                );
+                cri.stop(&id, 0).await.unwrap();
+                cri.stop_pod(&sandbox).await.unwrap();
+                node.kubelet.release(&pod.uid);
+            }
+        }
+    })
+    .await;
 }
 
 fn alone(script: &str) -> Command {
