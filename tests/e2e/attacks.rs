@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use gpu_warden_rig::containerd::LEGACY_HANDLER;
 use gpu_warden_rig::cri::{ContainerSpec, PodSpec};
 use gpu_warden_rig::kubelet::Style;
 use gpu_warden_rig::under_test::{self, REGISTERED};
@@ -184,6 +185,33 @@ async fn what_the_runtime_has_injected_by_cdi_is_not_injected_again() {
                 cri.stop_pod(&sandbox).await.unwrap();
                 node.kubelet.release(&pod.uid);
             }
+        }
+    })
+    .await;
+}
+
+/// A CUDA image keeps its `all` beside the device plugin's directory name.
+#[tokio::test(flavor = "multi_thread")]
+async fn volume_mounts_go_together_with_an_image_that_asks_for_all() {
+    on_both(World::builder(), async |node: &mut Node| {
+        let image = Image::named("cuda").env("NVIDIA_VISIBLE_DEVICES", "all");
+        node.containerd.import(&node.world, &image).await.unwrap();
+        for handler in ["", LEGACY_HANDLER] {
+            let pod = PodSpec::new("volumes").runtime_handler(handler);
+            let uuid = node.uuid(1);
+            node.allocate_ids(&pod, "main", &[&uuid], Style::VolumeMounts);
+            let sandbox = node.sandbox(&pod).await;
+            let container = container_with("main", Style::VolumeMounts, &[&uuid]).image(&image);
+            let id = node
+                .containerd
+                .cri()
+                .run(&sandbox, &container)
+                .await
+                .unwrap();
+            node.has_exactly(&id, &[1]).await;
+            node.containerd.cri().stop(&id, 0).await.unwrap();
+            node.containerd.cri().stop_pod(&sandbox).await.unwrap();
+            node.kubelet.release(&pod.uid);
         }
     })
     .await;
