@@ -7,7 +7,7 @@ use gpu_warden_rig::containerd::LEGACY_HANDLER;
 use gpu_warden_rig::cri::{ContainerSpec, PodSpec};
 use gpu_warden_rig::kubelet::Style;
 use gpu_warden_rig::under_test::{self, REGISTERED};
-use gpu_warden_rig::{Image, World};
+use gpu_warden_rig::{Image, World, artifacts};
 
 use crate::support::{Node, container_with, on_both};
 
@@ -186,6 +186,37 @@ async fn what_the_runtime_has_injected_by_cdi_is_not_injected_again() {
                 node.kubelet.release(&pod.uid);
             }
         }
+    })
+    .await;
+}
+
+/// Everything that a spec can bring is brought without the file as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cdi_directory_that_cannot_be_written_costs_no_pod_its_gpu() {
+    for files in artifacts::both_containerds().unwrap() {
+        let node = Node::start_with(&files, World::builder(), |launch| {
+            launch.arg("--cdi-dir=/proc/cdi")
+        })
+        .await;
+        let pod = PodSpec::new("train").privileged();
+        node.allocate(&pod, "main", &[1]);
+        let id = node.run(&pod, &ContainerSpec::new("main")).await.unwrap();
+        node.has_exactly(&id, &[1]).await;
+        node.end().await;
+    }
+}
+
+/// Another file that defines the same devices makes runtimes drop both.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_spec_with_the_same_devices_costs_no_pod_its_gpu() {
+    on_both(World::builder(), async |node: &mut Node| {
+        let own = node.world.cdi_dir().join("nvidia.com-gpu.yaml");
+        std::fs::copy(&own, node.world.cdi_dir().join("nvidia.yaml")).unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let pod = PodSpec::new("train").privileged();
+        node.allocate(&pod, "main", &[1]);
+        let id = node.run(&pod, &ContainerSpec::new("main")).await.unwrap();
+        node.has_exactly(&id, &[1]).await;
     })
     .await;
 }
