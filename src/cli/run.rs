@@ -107,7 +107,7 @@ pub struct RunArgs {
 impl RunArgs {
     /// Runs until SIGTERM or SIGINT, or, when the runtime has started us, until it closes the connection.
     pub fn exec(self) -> anyhow::Result<()> {
-        telemetry::init(self.log_format, &self.log_level)?;
+        let _flush = telemetry::init(self.log_format, &self.log_level)?;
         let config = match &self.config {
             Some(path) => Config::load(path)?,
             None => Config::shipped()?,

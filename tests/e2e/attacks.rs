@@ -9,7 +9,7 @@ use gpu_warden_rig::kubelet::Style;
 use gpu_warden_rig::under_test::{self, REGISTERED};
 use gpu_warden_rig::{Image, World, artifacts};
 
-use crate::support::{Node, container_with, on_both};
+use crate::support::{Node, container_with, on_both, programs};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -272,4 +272,58 @@ fn without_inotify_it_runs_and_polls() {
     );
     // What timeout(1) says when it had to end the command.
     assert_eq!(output.status.code(), Some(124), "{log}");
+}
+
+#[test]
+fn a_start_that_fails_always_says_why() {
+    for args in [
+        "--log-level=a=b=c",
+        "--config=/nonexistent",
+        "--plugin-index=x",
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_gpu-warden"))
+            .args([
+                "run",
+                "--nri-socket=/nonexistent/nri.sock",
+                "--cdi-dir=/proc/cdi",
+                args,
+            ])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(3), "{args}");
+        assert!(!output.stderr.is_empty(), "{args}");
+    }
+}
+
+/// Nobody reads what gpu-warden logs: the journal or the runtime's log copier hangs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_nobody_reads_does_not_stop_the_guard() {
+    for files in artifacts::both_containerds().unwrap() {
+        let mut node = Node::start(&files, World::builder()).await;
+        under_test::stop(&mut node.warden).await.unwrap();
+        let fifo = node.world.path("full");
+        let launch = programs(&node.world).warden(&node.world, &node.containerd);
+        let script = "mkfifo \"$1\"; exec 9<>\"$1\"
+            timeout 1 sh -c 'while :; do echo; done >&9'
+            shift; exec \"$@\" 2>&9";
+        let mut full = gpu_warden_rig::process::Launch::new("full", "/bin/sh");
+        for arg in ["-c", script, "sh"] {
+            full = full.arg(arg);
+        }
+        full = full.arg(fifo.as_os_str()).arg(launch.program.as_os_str());
+        full.args.extend(launch.args.clone());
+        full.env.clone_from(&launch.env);
+        let mut warden = full.start(&node.world).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        for n in 0..2 {
+            let pod = PodSpec::new(&format!("unlogged-{n}")).privileged();
+            node.admit(&pod, "main");
+            let id = node.run(&pod, &ContainerSpec::new("main")).await.unwrap();
+            let view = node.look(&id).await;
+            assert_eq!(view.paths(), Vec::<&str>::new());
+        }
+        warden.stop(Duration::from_secs(5)).await.unwrap();
+        under_test::start_again(&mut node.warden).await.unwrap();
+        node.end().await;
+    }
 }
