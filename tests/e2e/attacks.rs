@@ -327,3 +327,43 @@ async fn a_log_that_nobody_reads_does_not_stop_the_guard() {
         node.end().await;
     }
 }
+
+/// As much as a pod's author can ask for: it costs nobody else the guard.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_huge_container_is_guarded_and_so_is_the_next_one() {
+    on_both(World::builder(), async |node: &mut Node| {
+        let huge = PodSpec::new("huge").privileged();
+        node.admit(&huge, "main");
+        let volume = node.world.path("log").display().to_string();
+        let mut container = ContainerSpec::new("main").annotation("big", &"x".repeat(200_000));
+        for n in 0..1000 {
+            container = container.env(&format!("K{n}"), &"v".repeat(900));
+        }
+        for n in 0..1500 {
+            container = container.mount(&volume, &format!("/dev/m{n}"));
+        }
+        let id = node.run(&huge, &container).await.unwrap();
+        node.has_exactly(&id, &[]).await;
+        let next = PodSpec::new("next").privileged();
+        node.admit(&next, "main");
+        let id = node.run(&next, &ContainerSpec::new("main")).await.unwrap();
+        node.has_exactly(&id, &[]).await;
+    })
+    .await;
+}
+
+/// Nothing reports its end to a kubelet that has given the GPU to the next pod at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_ends_at_once_holds_nothing() {
+    on_both(World::builder(), async |node: &mut Node| {
+        for n in 0..3 {
+            let pod = PodSpec::new(&format!("short-{n}")).privileged();
+            node.allocate(&pod, "main", &[0]);
+            let short = ContainerSpec::new("main").command(&["/bin/true"]);
+            let id = node.run(&pod, &short).await.unwrap();
+            node.containerd.cri().stop(&id, 0).await.unwrap();
+            node.kubelet.release(&pod.uid);
+        }
+    })
+    .await;
+}
