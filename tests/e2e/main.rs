@@ -9,6 +9,7 @@
 )]
 
 mod deployed;
+mod attacks;
 mod founding;
 mod gate;
 mod lifecycle;
