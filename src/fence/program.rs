@@ -4,7 +4,8 @@
 //! program that says 1 to everything it does not know only narrows. No map, no helper, no loop: the
 //! program reads the three words of `struct bpf_cgroup_dev_ctx` (`linux/bpf.h`) and compares.
 //!
-//! Invariant: jumps go forward only and stay within the program; every path ends in an exit.
+//! Invariants: jumps go forward only and stay within the program; every path ends in an exit; every
+//! instruction can be reached.
 
 use super::filter::{Denied, Filter};
 
@@ -74,23 +75,20 @@ fn block(program: &mut Vec<Instruction>, major: u32, denied: &Denied) -> Result<
         Denied::AllBut(minors) => (minors, false),
         Denied::Only(minors) => (minors, true),
     };
+    let mut verdicts = vec![verdict(otherwise), exit()];
+    if !minors.is_empty() {
+        // The kernel rejects a program with instructions that nothing leads to.
+        verdicts.extend([verdict(!otherwise), exit()]);
+    }
     let distance = |length: usize| i16::try_from(length).map_err(|_| TooMany(minors.len()));
-    program.push(instruction(
-        JUMP_UNEQUAL,
-        MAJOR,
-        distance(minors.len() + 4)?,
-        major,
-    ));
+    let length = minors.len() + verdicts.len();
+    program.push(instruction(JUMP_UNEQUAL, MAJOR, distance(length)?, major));
     for (position, minor) in minors.iter().enumerate() {
         let remaining = minors.len() - position - 1;
-        program.push(instruction(
-            JUMP_EQUAL,
-            MINOR,
-            distance(remaining + 2)?,
-            *minor,
-        ));
+        let exception = distance(remaining + 2)?;
+        program.push(instruction(JUMP_EQUAL, MINOR, exception, *minor));
     }
-    program.extend([verdict(otherwise), exit(), verdict(!otherwise), exit()]);
+    program.extend(verdicts);
     Ok(())
 }
 

@@ -9,6 +9,7 @@
 )]
 
 mod deployed;
+mod fence;
 mod founding;
 mod gate;
 mod lifecycle;

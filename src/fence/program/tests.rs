@@ -62,6 +62,25 @@ fn run(
     Err("it does not end".to_owned())
 }
 
+/// Instructions that no path leads to, for which the kernel's verifier rejects a program.
+fn unreachable(program: &[Instruction]) -> Vec<usize> {
+    let mut reached = vec![false; program.len()];
+    let mut open = vec![0usize];
+    while let Some(at) = open.pop() {
+        if at >= program.len() || std::mem::replace(&mut reached[at], true) {
+            continue;
+        }
+        let step = &program[at];
+        if matches!(step.code, JUMP_EQUAL | JUMP_UNEQUAL) {
+            open.push(at + 1 + usize::try_from(step.offset).unwrap());
+        }
+        if step.code != EXIT {
+            open.push(at + 1);
+        }
+    }
+    (0..program.len()).filter(|at| !reached[*at]).collect()
+}
+
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![
         0u32..10,
@@ -85,6 +104,7 @@ proptest! {
         let nodes: VfioNodes = extra;
         let filter = Filter::of(&granted(gpus), &numbers(), &nodes);
         let program = compile(&filter).unwrap();
+        prop_assert_eq!(unreachable(&program), Vec::<usize>::new());
         let denied = kind == CHARACTER && filter.denies(major, minor);
         prop_assert_eq!(run(&program, kind, access, major, minor), Ok(!denied));
     }

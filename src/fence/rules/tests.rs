@@ -159,7 +159,7 @@ fn probes() -> impl Iterator<Item = (u32, u32)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// However a pod's fence grew and shrank before, it ends exact, and is never wider on the way
     /// than the wider of both ends.
