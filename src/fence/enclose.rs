@@ -112,14 +112,7 @@ impl Fence {
         wanted: &Enclosure<'_>,
         numbers: &DeviceNumbers,
     ) -> Result<Fenced, FenceError> {
-        let vfio = vfio::nvidia_nodes(&self.roots)?;
-        let of = |grant: &Grant| Filter::of(grant, numbers, &vfio);
-        let filters = Filters {
-            own: of(wanted.grant),
-            pod: wanted.pod.map(of),
-            nothing: of(&Grant::default()),
-            granted: !wanted.grant.is_empty(),
-        };
+        let filters = self.filters(wanted, numbers)?;
         let placement = Placement::of(wanted.process, wanted.id, wanted.pod_uid, &self.roots)?;
         let mut fenced = Fenced::default();
         let mut failure = None;
@@ -156,6 +149,51 @@ impl Fence {
         Ok(fenced)
     }
 
+    /// Whether the fence around a running container is still what [`Self::enclose`] would put up. It
+    /// may have been taken down by whoever reaches the host's cgroups.
+    pub fn holds(
+        &self,
+        wanted: &Enclosure<'_>,
+        numbers: &DeviceNumbers,
+    ) -> Result<bool, FenceError> {
+        let filters = self.filters(wanted, numbers)?;
+        let placement = Placement::of(wanted.process, wanted.id, wanted.pod_uid, &self.roots)?;
+        if let Some(place) = &placement.v2 {
+            // The pod's follows its containers, so at this moment it may be another than ours would be.
+            let pod = match &place.pod {
+                PodGroup::Own(_) if filters.pod.is_some() => Some(POD_PROGRAM),
+                _ => None,
+            };
+            return Ok(v2::holds(&place.group, &filters.own, pod)?);
+        }
+        let Some(place) = &placement.v1 else {
+            return Ok(false);
+        };
+        match self
+            .trial()?
+            .run(&[(&place.group, &filters.own)], &self.roots)
+        {
+            Ok(()) => Ok(true),
+            Err(TrialError::Open { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn filters(
+        &self,
+        wanted: &Enclosure<'_>,
+        numbers: &DeviceNumbers,
+    ) -> Result<Filters, FenceError> {
+        let vfio = vfio::nvidia_nodes(&self.roots)?;
+        let of = |grant: &Grant| Filter::of(grant, numbers, &vfio);
+        Ok(Filters {
+            own: of(wanted.grant),
+            pod: wanted.pod.map(of),
+            nothing: of(&Grant::default()),
+            granted: !wanted.grant.is_empty(),
+        })
+    }
+
     /// Redraws the fence of a pod, if it has one. `process` is one of its sandbox `id`, or of one of its containers.
     ///
     /// To be called *before* the runtime builds a container with a GPU that the pod had not: on v1 the
@@ -189,7 +227,10 @@ impl Fence {
     }
 
     fn on_v1(&self, place: &Place, filters: &Filters) -> Result<Level, FenceError> {
-        let narrowed = v1::narrow(&place.group, &filters.own)?;
+        if let Narrowed::AllBut(rule) = v1::narrow(&place.group, &filters.own)? {
+            // Nor may the pod's level be touched: the kernel would drop the entry wholly.
+            return Err(FenceError::Wide(rule.to_string()));
+        }
         let (pod, level) = match (&place.pod, &filters.pod) {
             (PodGroup::Own(group), Some(filter)) => {
                 if v1::set_pod(group, filter, &filters.nothing)? {
@@ -204,9 +245,6 @@ impl Fence {
             (PodGroup::Own(_), None) => (None, Level::left()),
             (PodGroup::Shared(path), _) => (None, Level::shared(path)),
         };
-        if let Narrowed::AllBut(rule) = narrowed {
-            return Err(FenceError::Wide(rule.to_string()));
-        }
         let own = (&place.group, &filters.own);
         let cases: Vec<_> = pod.into_iter().chain([own]).collect();
         self.trial()?.run(&cases, &self.roots)?;

@@ -87,6 +87,28 @@ pub(super) fn put_up(
     })
 }
 
+/// Whether the kernel runs the container's program, and some program of the pod's name if one is wanted.
+pub(super) fn holds(group: &Group, own: &Filter, pod: Option<&str>) -> Result<bool, V2Error> {
+    let tag = load(own, CONTAINER_PROGRAM)?.1.tag;
+    let effective = infos(group, true)?;
+    let runs = |name: &str, tag: Option<[u8; 8]>| {
+        let mut infos = effective.iter().map(|(_, info)| info);
+        infos.any(|info| info.name == name && tag.is_none_or(|tag| tag == info.tag))
+    };
+    Ok(runs(CONTAINER_PROGRAM, Some(tag)) && pod.is_none_or(|pod| runs(pod, None)))
+}
+
+fn load(filter: &Filter, name: &'static str) -> Result<(OwnedFd, InPlace), V2Error> {
+    let program = bpf::load(&compile(filter)?, name).map_err(call("load", None))?;
+    let info = bpf::info(&program).map_err(call("read back", None))?;
+    let in_place = InPlace {
+        name,
+        tag: info.tag,
+        changed: false,
+    };
+    Ok((program, in_place))
+}
+
 /// Whether a program of that name is attached to the group.
 pub(super) fn is_up(group: &Group, name: &str) -> Result<bool, V2Error> {
     Ok(!ours(group, name)?.is_empty())

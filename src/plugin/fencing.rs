@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 use super::gate;
 use super::ledger::{Entry, Origin};
 use super::service::{Warden, lock, names};
-use crate::fence::{Enclosure, FenceError, Fenced};
+use crate::fence::{Enclosure, Fence, FenceError, Fenced};
 use crate::gpu::Grant;
 use crate::host::{DeviceNumbers, NumbersError, Process, ProcessError};
 
@@ -94,6 +94,10 @@ impl Warden {
                 self.confirm(&id, &entry, told).await;
             }
         }
+        let all = self.ledger().all();
+        for (id, entry) in all.iter().filter(|(_, entry)| entry.fenced) {
+            self.recheck(id, entry).await;
+        }
         // After all of them: a pod's fence takes the union of what is known.
         let lacking: BTreeMap<_, _> = self
             .ledger()
@@ -113,6 +117,25 @@ impl Warden {
                     warn!(container = %entry.subject, %error, "a running container has no fence");
                 }
                 Err(error) => debug!(container = %entry.subject, %error, "still no fence"),
+            }
+        }
+    }
+
+    /// A fence that has gone is put up again with those that were lacking.
+    async fn recheck(&self, id: &str, entry: &Entry) {
+        let held = self
+            .with(id, entry, |fence, enclosure, numbers| {
+                fence.holds(enclosure, numbers)
+            })
+            .await;
+        match held {
+            Ok(Some(true) | None) => {}
+            Ok(Some(false)) => {
+                warn!(container = %entry.subject, gpus = names(&entry.grant), "the fence of a running container was taken down");
+                self.ledger().amend(id, |entry| entry.fenced = false);
+            }
+            Err(error) => {
+                warn!(container = %entry.subject, %error, "the fence of a running container can't be checked");
             }
         }
     }
@@ -149,10 +172,25 @@ impl Warden {
     }
 
     async fn enclose(&self, id: &str, entry: &Entry) -> Result<Option<Fenced>, FencingError> {
+        self.with(id, entry, |fence, enclosure, numbers| {
+            fence.enclose(enclosure, numbers)
+        })
+        .await
+    }
+
+    /// Runs `work` on a container and the union of its pod; none when it runs no more.
+    async fn with<T: Send + 'static>(
+        &self,
+        id: &str,
+        entry: &Entry,
+        work: impl FnOnce(&Fence, &Enclosure<'_>, &DeviceNumbers) -> Result<T, FenceError>
+        + Send
+        + 'static,
+    ) -> Result<Option<T>, FencingError> {
         let (fence, ledger) = (Arc::clone(&self.fence), Arc::clone(&self.ledger));
         let roots = self.wiring.roots.clone();
         let (id, entry) = (id.to_owned(), entry.clone());
-        let enclosed = tokio::task::spawn_blocking(move || {
+        let worked = tokio::task::spawn_blocking(move || {
             let Some(pid) = entry.pid.filter(|pid| gate::runs(*pid, &id, &roots.proc)) else {
                 return Ok(None);
             };
@@ -168,9 +206,9 @@ impl Warden {
                 pod: union.as_ref(),
             };
             let numbers = DeviceNumbers::read(&roots)?;
-            Ok(Some(fence.enclose(&enclosure, &numbers)?))
+            Ok(Some(work(&fence, &enclosure, &numbers)?))
         });
-        enclosed.await?
+        worked.await?
     }
 }
 
