@@ -46,6 +46,15 @@ pub struct RunArgs {
     )]
     kubelet_root: PathBuf,
 
+    /// Where the cgroup hierarchies of the host are mounted
+    #[arg(
+        long,
+        env = "GPU_WARDEN_CGROUP_ROOT",
+        default_value = "/sys/fs/cgroup",
+        value_name = "DIR"
+    )]
+    cgroup_root: PathBuf,
+
     /// Directories that the runtime reads CDI specs from, lowest priority first; the spec is kept in the last one
     #[arg(long = "cdi-dir", env = "GPU_WARDEN_CDI_DIRS", value_delimiter = ',',
           default_values = ["/etc/cdi", "/var/run/cdi"], value_name = "DIR")]
@@ -114,6 +123,7 @@ impl RunArgs {
         };
         let roots = Roots {
             kubelet: self.kubelet_root.clone(),
+            cgroup: self.cgroup_root.clone(),
             ..self.roots.roots()
         };
         let numbers = DeviceNumbers::read(&roots)?;
@@ -166,6 +176,7 @@ impl RunArgs {
     }
 
     async fn serve(self, warden: Arc<Warden>) -> anyhow::Result<()> {
+        let fences = Arc::clone(&warden).keep_fences();
         let runner = match Runner::prelaunched(Arc::clone(&warden))? {
             Some(runner) => runner,
             None => Runner::external(
@@ -177,6 +188,7 @@ impl RunArgs {
         let mut terminate = signal(SignalKind::terminate()).context("SIGTERM can't be handled")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT can't be handled")?;
         let announcing = tokio::spawn(announce(runner.status()));
+        let fencing = tokio::spawn(fences);
         let shutdown = async move {
             tokio::select! {
                 _ = terminate.recv() => info!("SIGTERM"),
@@ -185,6 +197,7 @@ impl RunArgs {
         };
         let result = runner.run(shutdown).await;
         announcing.abort();
+        fencing.abort();
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         Ok(result?)
     }

@@ -18,6 +18,21 @@ impl Grant {
         Self { gpus, shared }
     }
 
+    /// What several containers may have together.
+    #[must_use]
+    pub fn union<'a>(grants: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut union = Self::default();
+        for grant in grants {
+            union.shared.extend(grant.shared.iter().cloned());
+            for gpu in &grant.gpus {
+                if !union.gpus.contains(gpu) {
+                    union.gpus.push(gpu.clone());
+                }
+            }
+        }
+        union
+    }
+
     /// Whether it grants nothing.
     pub fn is_empty(&self) -> bool {
         self.gpus.is_empty()

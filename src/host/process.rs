@@ -104,13 +104,17 @@ impl Process {
     /// that the kubelet and containerd use holds the container's id
     /// (`…/<id>`, `…/cri-containerd-<id>.scope`, `…/crio-<id>`).
     pub fn is_in_container(&self, container_id: &str) -> Result<bool, ProcessError> {
-        let text = self.read("cgroup")?;
-        let text = String::from_utf8_lossy(&text);
+        let text = self.cgroups()?;
         Ok(!container_id.is_empty()
             && text
                 .lines()
                 .filter_map(|line| line.splitn(3, ':').nth(2))
                 .any(|path| path.contains(container_id)))
+    }
+
+    /// The text of `/proc/PID/cgroup` (cgroups(7)), as this process's cgroup namespace shows it.
+    pub fn cgroups(&self) -> Result<String, ProcessError> {
+        Ok(String::from_utf8_lossy(&self.read("cgroup")?).into_owned())
     }
 
     fn read(&self, name: &str) -> Result<Vec<u8>, ProcessError> {

@@ -15,6 +15,8 @@ pub struct Roots {
     pub proc: PathBuf,
     /// Usually `/var/lib/kubelet`.
     pub kubelet: PathBuf,
+    /// Usually `/sys/fs/cgroup`: where the host's cgroup hierarchies are mounted.
+    pub cgroup: PathBuf,
 }
 
 impl Default for Roots {
@@ -25,6 +27,7 @@ impl Default for Roots {
             sys: "/sys".into(),
             proc: "/proc".into(),
             kubelet: "/var/lib/kubelet".into(),
+            cgroup: "/sys/fs/cgroup".into(),
         }
     }
 }

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::ledger::{Entry, Holder};
-use crate::fence::{self, Breach, Expectation, GuardError};
-use crate::gpu::Inventory;
+use super::ledger::{Entry, Holder, Member};
+use crate::fence::{self, Breach, Enclosure, Expectation, Fence, GuardError, Guarded};
+use crate::gpu::{Grant, Inventory};
 use crate::host::{DeviceNumbers, NumbersError, Process, ProcessError, Roots};
 use crate::policy::Reason;
 
@@ -21,13 +21,15 @@ pub(super) struct Candidate {
 /// Why it may not pass: the code, and the cause as the second half of a sentence.
 pub(super) type Refused = (Reason, String);
 
-/// Lets the container pass, or says why not. Blocks on procfs and on the container's `/dev`;
-/// returns how many foreign nodes were taken away.
+/// Lets the container pass, or says why not. Blocks on procfs, on cgroups and on the container's
+/// `/dev`; says what was done to it.
 pub(super) fn pass(
     candidate: &Candidate,
     holders: &[Holder],
+    members: &[Member],
+    fence: &Fence,
     roots: &Roots,
-) -> Result<usize, Refused> {
+) -> Result<Guarded, Refused> {
     if let Some(holder) = holders.iter().find(|holder| is_alive(holder, &roots.proc)) {
         let cause = format!(
             "its GPU {} is still in use by container {}",
@@ -52,8 +54,17 @@ pub(super) fn pass(
         placeholders: &candidate.entry.placeholders,
         numbers: &numbers,
     };
+    let pod = union(&candidate.id, &candidate.entry.grant, members, &roots.proc);
+    let enclosure = Enclosure {
+        process: &process,
+        id: &candidate.id,
+        pod_uid: &candidate.entry.subject.pod_uid,
+        grant: &candidate.entry.grant,
+        pod: pod.as_ref(),
+    };
     fence::guard(
-        &process,
+        fence,
+        &enclosure,
         &host_filesystems(roots).map_err(failed)?,
         &expectation,
     )
@@ -63,6 +74,7 @@ pub(super) fn pass(
         }
         GuardError::Breach(breach) => (Reason::GateBreach, breach.to_string()),
         GuardError::Dev(error) => (Reason::GateFailed, error.to_string()),
+        GuardError::Fence(error) => (Reason::FenceFailed, error.to_string()),
     })
 }
 
@@ -89,11 +101,38 @@ pub(super) fn still_valid(
     Ok(())
 }
 
-/// A stop that was not reported (gpu-warden was away) must not hold a GPU for ever. But only what is
-/// known to be gone is gone: a failure to look (no more file descriptors) frees nothing.
+/// What a pod's containers may open together: those that run, those that are about to, and the one of
+/// that id with its grant. None when one of them is not known.
+pub(super) fn union(
+    id: &str,
+    grant: &Grant,
+    members: &[Member],
+    proc_root: &Path,
+) -> Option<Grant> {
+    let mut grants = vec![grant];
+    for member in members.iter().filter(|member| member.container != id) {
+        // A stop that was missed: the GPU may be another pod's by now.
+        if member
+            .pid
+            .is_some_and(|pid| !runs(pid, &member.container, proc_root))
+        {
+            continue;
+        }
+        grants.push(member.grant.as_ref()?);
+    }
+    Some(Grant::union(grants))
+}
+
+/// A stop that was not reported (gpu-warden was away) must not hold a GPU for ever.
 fn is_alive(holder: &Holder, proc_root: &Path) -> bool {
-    Process::open(proc_root, holder.pid)
-        .and_then(|process| process.is_in_container(&holder.container))
+    runs(holder.pid, &holder.container, proc_root)
+}
+
+/// Whether that process is one of that container still. Only what is known to be gone is gone: a
+/// failure to look (no more file descriptors) frees nothing.
+pub(super) fn runs(pid: u32, container: &str, proc_root: &Path) -> bool {
+    Process::open(proc_root, pid)
+        .and_then(|process| process.is_in_container(container))
         .unwrap_or_else(|error| !error.is_absence())
 }
 

@@ -23,6 +23,30 @@ pub(super) struct Entry {
     pub(super) exempt: bool,
     /// Host pid of its init process, once the gate has let it pass.
     pub(super) pid: Option<u32>,
+    /// Where the record comes from.
+    pub(super) origin: Origin,
+    /// Whether this process has put the kernel's fence up around it.
+    pub(super) fenced: bool,
+}
+
+/// How much a record is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Decided at CreateContainer or at the gate.
+    Decided,
+    /// Looked up anew for a container that was there before this process.
+    Confirmed,
+    /// From the kubelet's checkpoint alone: it may hold more than that.
+    Recorded,
+}
+
+/// A container of a pod, as far as the pod's fence goes.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) container: String,
+    pub(super) pid: Option<u32>,
+    /// None when it is not known wholly.
+    pub(super) grant: Option<Grant>,
 }
 
 /// A container that passed the gate and holds a GPU.
@@ -69,6 +93,44 @@ impl Ledger {
     /// Hands everything out and forgets it: the runtime sends what exists at each connection.
     pub(super) fn take(&mut self) -> HashMap<String, Entry> {
         std::mem::take(&mut self.entries)
+    }
+
+    /// The containers of a pod that are decided on and have not ended. By the pod's UID, after which
+    /// its cgroup is named.
+    pub(super) fn members(&self, pod_uid: &str) -> Vec<Member> {
+        let of_pod = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.subject.pod_uid == pod_uid && !entry.exempt);
+        of_pod
+            .map(|(container, entry)| Member {
+                container: container.clone(),
+                pid: entry.pid,
+                grant: (entry.origin != Origin::Recorded).then(|| entry.grant.clone()),
+            })
+            .collect()
+    }
+
+    /// Everything that is recorded, for a look at each.
+    pub(super) fn all(&self) -> Vec<(String, Entry)> {
+        let entries = self.entries.iter();
+        entries
+            .map(|(container, entry)| (container.clone(), entry.clone()))
+            .collect()
+    }
+
+    /// No container has a fence that is up to date.
+    pub(super) fn forget_fences(&mut self) {
+        for entry in self.entries.values_mut() {
+            entry.fenced = false;
+        }
+    }
+
+    /// Changes a record, unless it has ended meanwhile.
+    pub(super) fn amend(&mut self, container: &str, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.entries.get_mut(container) {
+            change(entry);
+        }
     }
 
     /// Containers of *other* pods that passed the gate with one of these GPUs. Containers of one pod
@@ -123,6 +185,8 @@ mod tests {
             placeholders: BTreeSet::new(),
             exempt: false,
             pid,
+            origin: Origin::Decided,
+            fenced: false,
         }
     }
 
@@ -150,6 +214,39 @@ mod tests {
             holders(entry("old", "GPU-2", false, Some(7)), &asks),
             0,
             "other GPU"
+        );
+    }
+
+    #[test]
+    fn a_pod_has_its_own_containers_and_one_that_is_only_recorded_has_no_known_grant() {
+        let mut ledger = Ledger::default();
+        let other = Entry {
+            subject: Subject {
+                pod_uid: "v".into(),
+                ..entry("s", "GPU-2", false, None).subject
+            },
+            ..entry("s", "GPU-2", false, None)
+        };
+        ledger.record("other".into(), other);
+        ledger.record("a".into(), entry("s", "GPU-1", false, Some(7)));
+        let recorded = Entry {
+            origin: Origin::Recorded,
+            ..entry("s", "GPU-1", false, Some(8))
+        };
+        ledger.record("b".into(), recorded);
+        let mut members = ledger.members("u");
+        members.sort_by(|a, b| a.container.cmp(&b.container));
+        let known: Vec<_> = members
+            .iter()
+            .map(|member| (member.container.as_str(), member.grant.is_some()))
+            .collect();
+        assert_eq!(known, [("a", true), ("b", false)]);
+        ledger.amend("b", |entry| entry.origin = Origin::Confirmed);
+        assert!(
+            ledger
+                .members("u")
+                .iter()
+                .all(|member| member.grant.is_some())
         );
     }
 

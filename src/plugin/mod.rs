@@ -3,6 +3,7 @@
 //! Invariants: a container passes the gate only after it was verified; no lock is held across a
 //! call to the kubelet; whatever goes wrong becomes an error reply, never silence.
 
+mod fencing;
 mod gate;
 mod ledger;
 mod reply;

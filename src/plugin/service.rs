@@ -9,15 +9,16 @@ use nri::api::{
     Container, ContainerAdjustment, ContainerState, ContainerUpdate, Event, PodSandbox,
 };
 use nri::{Adjusted, Events, Feature, Plugin, Refusal as Reply, Runtime};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
 use super::gate::{self, Candidate};
-use super::ledger::{Entry, Ledger};
+use super::ledger::{Entry, Ledger, Origin};
 use super::reply::adjustment;
 use super::view::{subject, view};
 use crate::allocation::{Allocation, Kubelet, Subject};
 use crate::config::{Config, InjectionMode};
+use crate::fence::Fence;
 use crate::gpu::{DeviceId, Grant, Node};
 use crate::host::{Class, DeviceNumbers, Roots};
 use crate::policy::{self, Admission, Decision, NodeFacts, Reason, Refusal, Terms, WARDEN_UUIDS};
@@ -43,9 +44,12 @@ pub struct Wiring {
 /// The plugin.
 #[derive(Debug)]
 pub struct Warden {
-    kubelet: Kubelet,
-    wiring: Wiring,
-    ledger: Mutex<Ledger>,
+    pub(super) kubelet: Kubelet,
+    pub(super) wiring: Wiring,
+    pub(super) ledger: Arc<Mutex<Ledger>>,
+    pub(super) fence: Arc<Fence>,
+    /// Told when there may be running containers without a fence.
+    pub(super) unfenced: Notify,
     runtime: Mutex<Option<Runtime>>,
 }
 
@@ -54,15 +58,16 @@ impl Warden {
     pub fn new(wiring: Wiring) -> Self {
         Self {
             kubelet: Kubelet::new(&wiring.roots.kubelet),
+            fence: Arc::new(Fence::new(wiring.roots.clone())),
             wiring,
-            ledger: Mutex::default(),
+            ledger: Arc::default(),
+            unfenced: Notify::new(),
             runtime: Mutex::default(),
         }
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        // Every method leaves the ledger whole, so a panic elsewhere has not torn it.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledger)
     }
 
     fn runtime_has(&self, feature: Feature) -> bool {
@@ -70,7 +75,7 @@ impl Warden {
         runtime.as_ref().is_some_and(|runtime| runtime.has(feature))
     }
 
-    fn lookup_deadline(&self) -> Instant {
+    pub(super) fn lookup_deadline(&self) -> Instant {
         let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         let timeout = runtime
             .as_ref()
@@ -134,10 +139,19 @@ impl Warden {
     async fn rebuild(&self, pods: &[PodSandbox], containers: &[Container]) {
         let before = self.ledger().take();
         let deadline = self.lookup_deadline();
-        for container in containers.iter().filter(|container| is_running(container)) {
+        for container in containers.iter().filter(|container| exists(container)) {
             let Some(pod) = pods.iter().find(|pod| pod.id == container.pod_sandbox_id) else {
                 continue;
             };
+            let pid = is_running(container).then_some(container.pid);
+            // Decided here, and where it was when the connection broke.
+            if let Some(entry) = before
+                .get(&container.id)
+                .filter(|entry| entry.origin == Origin::Decided && entry.pid == pid)
+            {
+                self.ledger().record(container.id.clone(), entry.clone());
+                continue;
+            }
             let subject = subject(pod, container);
             let mut holds = self.given_before(container);
             if let Some(entry) = before.get(&container.id) {
@@ -151,15 +165,17 @@ impl Warden {
                     warn!(container = %subject, %error, "the kubelet's record of a running container can't be read");
                 }
             }
-            info!(container = %subject, gpus = %ids(&holds), "runs already");
+            info!(container = %subject, gpus = %ids(&holds), "is there already; it was not verified by this process");
             let entry = Entry {
                 sandbox: container.pod_sandbox_id.clone(),
                 subject,
                 grant: Grant::default(),
                 holds,
                 placeholders: BTreeSet::new(),
-                exempt: false,
-                pid: Some(container.pid),
+                exempt: self.wiring.config.exempts(&pod.namespace, &pod.name),
+                pid,
+                origin: Origin::Recorded,
+                fenced: false,
             };
             self.ledger().record(container.id.clone(), entry);
         }
@@ -212,6 +228,7 @@ impl Plugin for Warden {
         containers: Vec<Container>,
     ) -> Result<Vec<ContainerUpdate>, Reply> {
         self.rebuild(&pods, &containers).await;
+        self.unfenced.notify_one();
         info!(
             pods = pods.len(),
             containers = containers.len(),
@@ -234,10 +251,12 @@ impl Plugin for Warden {
                 adjustment(admission, self.runtime_has(Feature::MountRemoval))
             }
         };
-        self.ledger().record(
-            container.id,
-            entry(&container.pod_sandbox_id, subject, &decision),
-        );
+        let entry = entry(&container.pod_sandbox_id, subject, &decision);
+        let widens = !entry.grant.is_empty();
+        self.ledger().record(container.id, entry);
+        if widens {
+            self.redraw_pod(&pod).await;
+        }
         Ok(Adjusted {
             adjust,
             update: Vec::new(),
@@ -247,8 +266,8 @@ impl Plugin for Warden {
     async fn start_container(&self, pod: PodSandbox, container: Container) -> Result<(), Reply> {
         let known = self.ledger().get(&container.id).cloned();
         let entry = match known {
-            Some(entry) => entry,
-            None => self.late_entry(&pod, &container).await?,
+            Some(entry) if entry.origin == Origin::Decided => entry,
+            _ => self.late_entry(&pod, &container).await?,
         };
         if entry.exempt {
             return Ok(());
@@ -261,11 +280,24 @@ impl Plugin for Warden {
         };
         let node = Arc::clone(&self.wiring.node.borrow());
         let roots = self.wiring.roots.clone();
+        let (ledger, fence) = (Arc::clone(&self.ledger), Arc::clone(&self.fence));
         let subject = candidate.entry.subject.clone();
         let passed = tokio::task::spawn_blocking(move || {
+            let started = Instant::now();
             gate::still_valid(&candidate.entry, node.inventory())?;
-            let removed = gate::pass(&candidate, &holders, &roots)?;
-            Ok((candidate, removed))
+            let _turn = fence.turn();
+            let members = lock(&ledger).members(&candidate.entry.subject.pod_uid);
+            let guarded = gate::pass(&candidate, &holders, &members, &fence, &roots)?;
+            let Candidate { id, pid, entry } = candidate;
+            let gpus = names(&entry.grant);
+            let passed = Entry {
+                pid: Some(pid),
+                fenced: true,
+                ..entry
+            };
+            // Before the next container's turn, whose pod may be the same.
+            lock(&ledger).record(id, passed);
+            Ok((gpus, guarded, started.elapsed()))
         });
         let passed = passed.await.unwrap_or_else(|error| {
             Err((
@@ -274,13 +306,13 @@ impl Plugin for Warden {
             ))
         });
         match passed {
-            Ok((Candidate { id, pid, entry }, removed)) => {
-                info!(container = %subject, gpus = %names(&entry.grant), removed, "verified at the gate");
-                let pid = Some(pid);
-                self.ledger().record(id, Entry { pid, ..entry });
+            Ok((gpus, guarded, took)) => {
+                info!(container = %subject, gpus, removed = guarded.removed, fence = %guarded.fenced, ?took, "verified at the gate");
                 Ok(())
             }
             Err((reason, cause)) => {
+                // It will never run, so its pod's fence has no room for it.
+                self.ledger().end(&container.id);
                 warn!(container = %subject, %reason, cause, "refused at the gate");
                 let refusal = Refusal {
                     subject,
@@ -294,11 +326,15 @@ impl Plugin for Warden {
 
     async fn stop_container(
         &self,
-        _pod: PodSandbox,
+        pod: PodSandbox,
         container: Container,
     ) -> Result<Vec<ContainerUpdate>, Reply> {
-        if let Some(entry) = self.ledger().end(&container.id) {
+        let ended = self.ledger().end(&container.id);
+        if let Some(entry) = ended {
             debug!(container = %entry.subject, "stopped; its grant has ended");
+            if !entry.grant.is_empty() {
+                self.redraw_pod(&pod).await;
+            }
         }
         Ok(Vec::new())
     }
@@ -333,7 +369,20 @@ fn entry(sandbox: &str, subject: Subject, decision: &Decision) -> Entry {
         placeholders,
         exempt,
         pid: None,
+        origin: Origin::Decided,
+        fenced: false,
     }
+}
+
+pub(super) fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    // Every method leaves the ledger whole, so a panic elsewhere has not torn it.
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether it runs, or is built and may be started.
+fn exists(container: &Container) -> bool {
+    is_running(container)
+        || container.state.enum_value_or_default() == ContainerState::CONTAINER_CREATED
 }
 
 fn is_running(container: &Container) -> bool {
@@ -345,7 +394,7 @@ fn is_running(container: &Container) -> bool {
         )
 }
 
-fn names(grant: &Grant) -> String {
+pub(super) fn names(grant: &Grant) -> String {
     ids(&grant.ids())
 }
 

@@ -33,6 +33,8 @@ pub enum Reason {
     GateBreach,
     /// The container could not be examined.
     GateFailed,
+    /// The kernel's device filter could not be put up around the container, or did not hold.
+    FenceFailed,
 }
 
 impl Reason {
@@ -53,6 +55,7 @@ impl Reason {
             Self::SharedDev => "shared-dev",
             Self::GateBreach => "gate-breach",
             Self::GateFailed => "gate-failed",
+            Self::FenceFailed => "fence-failed",
         }
     }
 
@@ -86,6 +89,10 @@ impl Reason {
             }
             Self::GateBreach => {
                 "The node's administrator finds what added or removed the node in gpu-warden's log"
+            }
+            Self::FenceFailed => {
+                "The node's administrator should check that gpu-warden has CAP_SYS_ADMIN and CAP_MKNOD, and that its \
+                 --cgroup-root is where the host's cgroups are mounted, writable"
             }
             Self::GateFailed => {
                 "The kubelet tries again by itself; gpu-warden's log on the node says more"

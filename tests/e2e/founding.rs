@@ -95,11 +95,12 @@ async fn unprivileged_pair(node: &mut Node) {
         let made = probe::make(node.containerd.cri(), &id, GPU_MAJOR, other)
             .await
             .unwrap();
-        assert_eq!(
-            made,
-            Made::Node(Open::Eperm),
-            "a node of its own making stays closed"
-        );
+        // Where cgroup v2 is there as well the node can't even be made.
+        let closed = match &made {
+            Made::Refused(said) => said.contains("Operation not permitted"),
+            Made::Node(open) => *open == Open::Eperm,
+        };
+        assert!(closed, "a node of its own making stays closed: {made:?}");
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod deployed;
 mod attacks;
+mod fence;
 mod founding;
 mod gate;
 mod lifecycle;
