@@ -8,8 +8,8 @@
     reason = "a failed step is a failed test"
 )]
 
-mod deployed;
 mod attacks;
+mod deployed;
 mod fence;
 mod founding;
 mod gate;
