@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::ledger::{Entry, Holder};
 use crate::fence::{self, Breach, Expectation, GuardError};
-use crate::gpu::Inventory;
+use crate::gpu::{self, Inventory};
 use crate::host::{DeviceNumbers, NumbersError, Process, ProcessError, Roots};
 use crate::policy::Reason;
 
@@ -47,6 +47,11 @@ pub(super) fn pass(
     // Read anew for each start: a module that was loaded a moment ago has brought new majors.
     let numbers = DeviceNumbers::read(roots)
         .map_err(|e: NumbersError| (Reason::GateFailed, e.to_string()))?;
+    for gpu in candidate.entry.grant.gpus() {
+        if let Some(cause) = gpu::contradiction(&roots.proc, gpu) {
+            return Err((Reason::GpuUnknown, cause));
+        }
+    }
     let expectation = Expectation {
         grant: &candidate.entry.grant,
         placeholders: &candidate.entry.placeholders,

@@ -282,6 +282,9 @@ impl Plugin for Warden {
             }
             Err((reason, cause)) => {
                 warn!(container = %subject, %reason, cause, "refused at the gate");
+                if matches!(reason, Reason::GpuUnknown | Reason::InventoryUnavailable) {
+                    self.wiring.refresh.now();
+                }
                 let refusal = Refusal {
                     subject,
                     reason,
