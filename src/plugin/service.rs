@@ -258,6 +258,7 @@ impl Plugin for Warden {
             id: container.id.clone(),
             pid: container.pid,
             entry,
+            devices: view(&container).devices,
         };
         let node = Arc::clone(&self.wiring.node.borrow());
         let roots = self.wiring.roots.clone();
@@ -274,7 +275,7 @@ impl Plugin for Warden {
             ))
         });
         match passed {
-            Ok((Candidate { id, pid, entry }, removed)) => {
+            Ok((Candidate { id, pid, entry, .. }, removed)) => {
                 info!(container = %subject, gpus = %names(&entry.grant), removed, "verified at the gate");
                 let pid = Some(pid);
                 self.ledger().record(id, Entry { pid, ..entry });
