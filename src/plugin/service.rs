@@ -20,7 +20,9 @@ use crate::allocation::{Allocation, Kubelet, Subject};
 use crate::config::{Config, InjectionMode};
 use crate::gpu::{DeviceId, Grant, Node};
 use crate::host::{Class, DeviceNumbers, Roots};
-use crate::policy::{self, Admission, Decision, NodeFacts, Reason, Refusal, Terms, WARDEN_UUIDS};
+use crate::policy::{
+    self, Admission, Decision, Injection, NodeFacts, Reason, Refusal, Terms, WARDEN_UUIDS,
+};
 use crate::watch::{NodeState, Refresh};
 
 /// Share of the runtime's request timeout within which the kubelet has to answer. The session's own
@@ -93,7 +95,8 @@ impl Warden {
             && self.runtime_has(Feature::CdiDevices)
             && allocation
                 .as_ref()
-                .is_ok_and(|allocation| node.resolves(&allocation.devices));
+                .is_ok_and(|allocation| node.resolves(&allocation.devices))
+            && !self.ledger().failed_by_name(subject);
         let terms = Terms {
             cdi_names,
             managed_env: &self.wiring.config.managed_env,
@@ -159,6 +162,7 @@ impl Warden {
                 holds,
                 placeholders: BTreeSet::new(),
                 exempt: false,
+                by_name: false,
                 pid: Some(container.pid),
             };
             self.ledger().record(container.id.clone(), entry);
@@ -322,6 +326,13 @@ impl Plugin for Warden {
 }
 
 fn entry(sandbox: &str, subject: Subject, decision: &Decision) -> Entry {
+    let by_name = matches!(
+        decision,
+        Decision::Admit(Admission {
+            inject: Injection::Names(_),
+            ..
+        })
+    );
     let (grant, placeholders, exempt) = match decision {
         Decision::Admit(Admission { grant, repoint, .. }) => {
             (grant.clone(), repoint.clone(), false)
@@ -336,6 +347,7 @@ fn entry(sandbox: &str, subject: Subject, decision: &Decision) -> Entry {
         grant,
         placeholders,
         exempt,
+        by_name,
         pid: None,
     }
 }

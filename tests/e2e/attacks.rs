@@ -369,6 +369,31 @@ async fn a_container_that_ends_at_once_holds_nothing() {
     .await;
 }
 
+/// Nothing tells a plugin which directories the runtime reads, or whether it reads any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_does_not_find_the_devices_by_name_gets_them_at_the_second_attempt() {
+    on_both(World::builder(), async |node: &mut Node| {
+        let before = registrations(node);
+        node.containerd.stop().await.unwrap();
+        let path = node.world.path("containerd.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = text.replace("enable_cdi = true", "enable_cdi = false");
+        std::fs::write(&path, text).unwrap();
+        node.containerd.start_again().await.unwrap();
+        registered_again(node, before).await;
+        let pod = PodSpec::new("train");
+        node.allocate(&pod, "main", &[1]);
+        let sandbox = node.sandbox(&pod).await;
+        let cri = node.containerd.cri();
+        let mut ran = cri.run(&sandbox, &ContainerSpec::new("main")).await;
+        if ran.is_err() {
+            ran = cri.run(&sandbox, &ContainerSpec::new("main")).await;
+        }
+        node.has_exactly(&ran.unwrap(), &[1]).await;
+    })
+    .await;
+}
+
 /// Another device plugin hands out a node of a GPU under a path of its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_outside_dev_is_found_also_when_its_creation_was_unseen() {
