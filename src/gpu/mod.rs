@@ -23,3 +23,4 @@ pub use id::{DeviceId, InvalidDeviceId};
 pub use inventory::{Fault, Gpu, Inventory, Node, Source};
 pub use nvml::NvmlLibrary;
 pub use pci::PciAddress;
+pub use procfs::contradiction;

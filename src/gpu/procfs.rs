@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::survey::{Sighting, Survey, check_minor, clean_name, is_display_only};
-use super::{DeviceId, Fault, PciAddress, Source};
+use super::{DeviceId, Fault, Gpu, PciAddress, Source};
 use crate::driver;
 
 /// What one `information` file says, unchecked.
@@ -113,6 +113,30 @@ pub(super) fn survey(proc: &Path) -> Option<Result<Survey, String>> {
     }))
 }
 
+/// How the kernel module contradicts what is believed of a GPU; none when it does not, or is silent.
+///
+/// Costs one small file, where asking NVML can take seconds: after a reload of the driver GPUs may have
+/// exchanged their minors, and the nodes, which stay, tell nobody.
+pub fn contradiction(proc: &Path, gpu: &Gpu) -> Option<String> {
+    let directory = dir(proc).join("gpus").join(&gpu.pci);
+    let text = fs::read_to_string(directory.join("information")).ok()?;
+    let now = Information::parse(&text);
+    let minor: Option<u32> = now.minor.and_then(|minor| minor.parse().ok());
+    // Not known before the GPU is initialised.
+    let uuid = now.uuid.and_then(|uuid| DeviceId::parse(&uuid).ok());
+    if let Some(minor) = minor.filter(|minor| *minor != gpu.minor) {
+        return Some(format!(
+            "its GPU {} is /dev/nvidia{minor} now, and no longer /dev/nvidia{}",
+            gpu.id, gpu.minor
+        ));
+    }
+    let uuid = uuid.filter(|uuid| *uuid != gpu.id)?;
+    Some(format!(
+        "at {}, where its GPU {} was, there is {uuid} now",
+        gpu.pci, gpu.id
+    ))
+}
+
 /// One GPU; none when it is a mere display adapter.
 pub(super) fn sight(info: &Information, index: u32) -> Result<Option<Sighting>, String> {
     let name = clean_name(info.model.as_deref().unwrap_or("unknown GPU"));
@@ -180,6 +204,40 @@ mod tests {
         Bus Type: \t PCIe\nDMA Size: \t 47 bits\nDMA Mask: \t 0x7fffffffffff\n\
         Bus Location: \t 0000:07:00.0\nDevice Minor: \t 3\nGPU Firmware: \t 570.133.20\n\
         GPU Excluded:\t No\n";
+
+    #[test]
+    fn the_kernel_module_contradicts_only_what_it_knows_otherwise() {
+        let proc = tempfile::tempdir().unwrap();
+        let gpu = Gpu {
+            id: DeviceId::parse("GPU-a").unwrap(),
+            index: 0,
+            minor: 1,
+            name: String::new(),
+            pci: "0000:3b:00.0".into(),
+            nodes: Vec::new(),
+        };
+        assert_eq!(contradiction(proc.path(), &gpu), None, "no module");
+        let directory = dir(proc.path()).join("gpus/0000:3b:00.0");
+        fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("information");
+        for (text, contradicts) in [
+            ("GPU UUID: GPU-a\nDevice Minor: 1\n", false),
+            ("GPU UUID: GPU-????????-????\nDevice Minor: 1\n", false),
+            ("", false),
+            ("GPU UUID: GPU-a\nDevice Minor: 0\n", true),
+            ("GPU UUID: GPU-????????-????\nDevice Minor: 0\n", true),
+            ("GPU UUID: GPU-b\nDevice Minor: 1\n", true),
+        ] {
+            fs::write(&file, text).unwrap();
+            let found = contradiction(proc.path(), &gpu);
+            assert_eq!(found.is_some(), contradicts, "{text:?}: {found:?}");
+        }
+        let elsewhere = Gpu {
+            pci: String::new(),
+            ..gpu
+        };
+        assert_eq!(contradiction(proc.path(), &elsewhere), None);
+    }
 
     #[test]
     fn an_information_file_becomes_a_sighting() {

@@ -2,11 +2,11 @@
 //! has not run yet. It judges by what is there, whoever put it there.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use super::ledger::{Entry, Holder, Member};
 use crate::fence::{self, Breach, Enclosure, Expectation, Fence, GuardError, Guarded};
-use crate::gpu::{Grant, Inventory};
+use crate::gpu::{self, Grant, Inventory, Node};
 use crate::host::{DeviceNumbers, NumbersError, Process, ProcessError, Roots};
 use crate::policy::Reason;
 
@@ -16,6 +16,8 @@ pub(super) struct Candidate {
     pub(super) id: String,
     pub(super) pid: u32,
     pub(super) entry: Entry,
+    /// Character devices of the OCI spec as it is now.
+    pub(super) devices: Vec<Node>,
 }
 
 /// Why it may not pass: the code, and the cause as the second half of a sentence.
@@ -49,6 +51,20 @@ pub(super) fn pass(
     // Read anew for each start: a module that was loaded a moment ago has brought new majors.
     let numbers = DeviceNumbers::read(roots)
         .map_err(|e: NumbersError| (Reason::GateFailed, e.to_string()))?;
+    for gpu in candidate.entry.grant.gpus() {
+        if let Some(cause) = gpu::contradiction(&roots.proc, gpu) {
+            return Err((Reason::GpuUnknown, cause));
+        }
+    }
+    if let Some(node) = foreign_elsewhere(candidate, &numbers) {
+        let cause = format!(
+            "{} ({}:{}) is a GPU node outside its allocation, and outside /dev",
+            node.path.display(),
+            node.major,
+            node.minor
+        );
+        return Err((Reason::GateBreach, cause));
+    }
     let expectation = Expectation {
         grant: &candidate.entry.grant,
         placeholders: &candidate.entry.placeholders,
@@ -76,6 +92,20 @@ pub(super) fn pass(
         GuardError::Dev(error) => (Reason::GateFailed, error.to_string()),
         GuardError::Fence(error) => (Reason::FenceFailed, error.to_string()),
     })
+}
+
+/// What a device plugin has put elsewhere than in `/dev`, which is all that is searched. At
+/// CreateContainer it is re-pointed, so this is one that was created while gpu-warden was away.
+fn foreign_elsewhere<'a>(candidate: &'a Candidate, numbers: &DeviceNumbers) -> Option<&'a Node> {
+    let in_dev = |path: &Path| {
+        path.starts_with("/dev") && !path.components().any(|part| part == Component::ParentDir)
+    };
+    let is_foreign = |node: &Node| {
+        let class = numbers.classify(node.major, node.minor);
+        class.is_some_and(|class| !candidate.entry.grant.permits(class))
+    };
+    let mut elsewhere = candidate.devices.iter().filter(|node| !in_dev(&node.path));
+    elsewhere.find(|node| is_foreign(node))
 }
 
 /// Whether every granted GPU still has the number that was decided on.

@@ -3,7 +3,7 @@
 //! Keyed by container id, with the sandbox's id beside it and never by pod UID: a recreated static
 //! pod has the UID of its predecessor, whose removal is reported after the new one runs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
 use crate::allocation::Subject;
@@ -21,6 +21,8 @@ pub(super) struct Entry {
     /// Paths that were re-pointed at CreateContainer.
     pub(super) placeholders: BTreeSet<PathBuf>,
     pub(super) exempt: bool,
+    /// Its GPUs were asked for by CDI name.
+    pub(super) by_name: bool,
     /// Host pid of its init process, once the gate has let it pass.
     pub(super) pid: Option<u32>,
     /// Where the record comes from.
@@ -66,6 +68,7 @@ const WAITING_LIMIT: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     entries: HashMap<String, Entry>,
+    failed_by_name: HashSet<Subject>,
 }
 
 impl Ledger {
@@ -86,8 +89,27 @@ impl Ledger {
         self.entries.get(container)
     }
 
+    /// Whether a container of that identity was to get its GPUs by name and never came to its start.
+    /// The runtime may read other CDI directories than we do, or have CDI switched off, and nothing but
+    /// the absence of the start tells us.
+    pub(super) fn failed_by_name(&self, subject: &Subject) -> bool {
+        let waits = |entry: &Entry| entry.by_name && entry.pid.is_none();
+        self.failed_by_name.contains(subject)
+            || self
+                .entries
+                .values()
+                .any(|entry| waits(entry) && entry.subject == *subject)
+    }
+
     pub(super) fn end(&mut self, container: &str) -> Option<Entry> {
-        self.entries.remove(container)
+        let entry = self.entries.remove(container)?;
+        if entry.by_name && entry.pid.is_none() {
+            if self.failed_by_name.len() >= WAITING_LIMIT {
+                self.failed_by_name.clear();
+            }
+            self.failed_by_name.insert(entry.subject.clone());
+        }
+        Some(entry)
     }
 
     /// Hands everything out and forgets it: the runtime sends what exists at each connection.
@@ -184,6 +206,7 @@ mod tests {
             grant,
             placeholders: BTreeSet::new(),
             exempt: false,
+            by_name: false,
             pid,
             origin: Origin::Decided,
             fenced: false,
@@ -254,6 +277,26 @@ mod tests {
     fn replicas_are_not_exclusive() {
         let asks = entry("new", "GPU-1", true, None);
         assert_eq!(holders(entry("old", "GPU-1", true, Some(7)), &asks), 0);
+    }
+
+    #[test]
+    fn a_creation_by_name_that_never_starts_is_remembered_and_one_that_starts_is_not() {
+        let named = |pid| Entry {
+            by_name: true,
+            ..entry("s", "GPU-1", false, pid)
+        };
+        let subject = named(None).subject;
+        for removed in [false, true] {
+            for (pid, failed) in [(None, true), (Some(7), false)] {
+                let mut ledger = Ledger::default();
+                assert!(!ledger.failed_by_name(&subject));
+                ledger.record("a".into(), named(pid));
+                if removed {
+                    ledger.end("a");
+                }
+                assert_eq!(ledger.failed_by_name(&subject), failed, "{pid:?} {removed}");
+            }
+        }
     }
 
     #[test]

@@ -21,7 +21,9 @@ use crate::config::{Config, InjectionMode};
 use crate::fence::Fence;
 use crate::gpu::{DeviceId, Grant, Node};
 use crate::host::{Class, DeviceNumbers, Roots};
-use crate::policy::{self, Admission, Decision, NodeFacts, Reason, Refusal, Terms, WARDEN_UUIDS};
+use crate::policy::{
+    self, Admission, Decision, Injection, NodeFacts, Reason, Refusal, Terms, WARDEN_UUIDS,
+};
 use crate::watch::{NodeState, Refresh};
 
 /// Share of the runtime's request timeout within which the kubelet has to answer. The session's own
@@ -98,7 +100,8 @@ impl Warden {
             && self.runtime_has(Feature::CdiDevices)
             && allocation
                 .as_ref()
-                .is_ok_and(|allocation| node.resolves(&allocation.devices));
+                .is_ok_and(|allocation| node.resolves(&allocation.devices))
+            && !self.ledger().failed_by_name(subject);
         let terms = Terms {
             cdi_names,
             managed_env: &self.wiring.config.managed_env,
@@ -173,6 +176,7 @@ impl Warden {
                 holds,
                 placeholders: BTreeSet::new(),
                 exempt: self.wiring.config.exempts(&pod.namespace, &pod.name),
+                by_name: false,
                 pid,
                 origin: Origin::Recorded,
                 fenced: false,
@@ -277,6 +281,7 @@ impl Plugin for Warden {
             id: container.id.clone(),
             pid: container.pid,
             entry,
+            devices: view(&container).devices,
         };
         let node = Arc::clone(&self.wiring.node.borrow());
         let roots = self.wiring.roots.clone();
@@ -288,7 +293,7 @@ impl Plugin for Warden {
             let _turn = fence.turn();
             let members = lock(&ledger).members(&candidate.entry.subject.pod_uid);
             let guarded = gate::pass(&candidate, &holders, &members, &fence, &roots)?;
-            let Candidate { id, pid, entry } = candidate;
+            let Candidate { id, pid, entry, .. } = candidate;
             let gpus = names(&entry.grant);
             let passed = Entry {
                 pid: Some(pid),
@@ -314,6 +319,9 @@ impl Plugin for Warden {
                 // It will never run, so its pod's fence has no room for it.
                 self.ledger().end(&container.id);
                 warn!(container = %subject, %reason, cause, "refused at the gate");
+                if matches!(reason, Reason::GpuUnknown | Reason::InventoryUnavailable) {
+                    self.wiring.refresh.now();
+                }
                 let refusal = Refusal {
                     subject,
                     reason,
@@ -354,6 +362,13 @@ impl Plugin for Warden {
 }
 
 fn entry(sandbox: &str, subject: Subject, decision: &Decision) -> Entry {
+    let by_name = matches!(
+        decision,
+        Decision::Admit(Admission {
+            inject: Injection::Names(_),
+            ..
+        })
+    );
     let (grant, placeholders, exempt) = match decision {
         Decision::Admit(Admission { grant, repoint, .. }) => {
             (grant.clone(), repoint.clone(), false)
@@ -368,6 +383,7 @@ fn entry(sandbox: &str, subject: Subject, decision: &Decision) -> Entry {
         grant,
         placeholders,
         exempt,
+        by_name,
         pid: None,
         origin: Origin::Decided,
         fenced: false,

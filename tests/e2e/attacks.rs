@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use gpu_warden_rig::containerd::LEGACY_HANDLER;
+use gpu_warden_rig::cri::spec::DeviceSpec;
 use gpu_warden_rig::cri::{ContainerSpec, PodSpec};
 use gpu_warden_rig::kubelet::Style;
 use gpu_warden_rig::under_test::{self, REGISTERED};
@@ -364,6 +365,75 @@ async fn a_container_that_ends_at_once_holds_nothing() {
             node.containerd.cri().stop(&id, 0).await.unwrap();
             node.kubelet.release(&pod.uid);
         }
+    })
+    .await;
+}
+
+/// Nothing tells a plugin which directories the runtime reads, or whether it reads any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_does_not_find_the_devices_by_name_gets_them_at_the_second_attempt() {
+    on_both(World::builder(), async |node: &mut Node| {
+        let before = registrations(node);
+        node.containerd.stop().await.unwrap();
+        let path = node.world.path("containerd.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = text.replace("enable_cdi = true", "enable_cdi = false");
+        std::fs::write(&path, text).unwrap();
+        node.containerd.start_again().await.unwrap();
+        registered_again(node, before).await;
+        let pod = PodSpec::new("train");
+        node.allocate(&pod, "main", &[1]);
+        let sandbox = node.sandbox(&pod).await;
+        let cri = node.containerd.cri();
+        let mut ran = cri.run(&sandbox, &ContainerSpec::new("main")).await;
+        if ran.is_err() {
+            ran = cri.run(&sandbox, &ContainerSpec::new("main")).await;
+        }
+        node.has_exactly(&ran.unwrap(), &[1]).await;
+    })
+    .await;
+}
+
+/// Another device plugin hands out a node of a GPU under a path of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_outside_dev_is_found_also_when_its_creation_was_unseen() {
+    on_both(World::builder(), async |node: &mut Node| {
+        let pod = PodSpec::new("outside");
+        node.allocate(&pod, "main", &[0]);
+        let sandbox = node.sandbox(&pod).await;
+        let mut container = ContainerSpec::new("main").device("/dev/nvidia0");
+        container.devices.push(DeviceSpec {
+            host_path: "/dev/nvidia1".into(),
+            container_path: "/opt/gpu".into(),
+            permissions: "rw".into(),
+        });
+        let id = node
+            .containerd
+            .cri()
+            .run(&sandbox, &container)
+            .await
+            .unwrap();
+        let script = "stat -c %t:%T /opt/gpu";
+        let cri = node.containerd.cri();
+        let out = cri.exec(&id, &["/bin/sh", "-c", script]).await.unwrap();
+        assert_eq!(out.stdout.trim(), "1:3", "re-pointed");
+        cri.stop(&id, 0).await.unwrap();
+
+        under_test::stop(&mut node.warden).await.unwrap();
+        container.attempt = 1;
+        let id = node
+            .containerd
+            .cri()
+            .create(&sandbox, &container)
+            .await
+            .unwrap();
+        under_test::start_again(&mut node.warden).await.unwrap();
+        let failure = node.containerd.cri().start(&id).await.unwrap_err();
+        let refused = failure.refusal().unwrap();
+        assert!(
+            refused.contains("/opt/gpu") && refused.contains("[gate-breach]"),
+            "{refused}"
+        );
     })
     .await;
 }

@@ -1,7 +1,8 @@
-//! How long to wait before the next attempt: nothing at first, then 100 ms doubling up to 2 s, with jitter.
+//! How long to wait before the next attempt, with jitter.
 //!
-//! While the plugin is away containers are created without it, so the cap is low; the jitter keeps the plugins of a restarted
-//! runtime from coming all at once.
+//! While the plugin is away containers are created without it. So a socket that does not answer is tried ten times a second for
+//! ever, which costs next to nothing; a runtime that takes the plugin and drops it again is left alone for 100 ms doubling up to
+//! 2 s. The jitter keeps the plugins of a restarted runtime from coming all at once.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -29,6 +30,16 @@ impl Backoff {
     /// The next attempt comes at once.
     pub(super) fn reset(&mut self) {
         self.next = Duration::ZERO;
+    }
+
+    /// The next attempt comes soon: the runtime had taken the plugin.
+    pub(super) fn restart(&mut self) {
+        self.next = FIRST;
+    }
+
+    /// While nobody answers; no part of a series of failures.
+    pub(super) fn knock(&mut self) -> Duration {
+        FIRST.mul_f64(self.jitter())
     }
 
     pub(super) fn next(&mut self) -> Duration {

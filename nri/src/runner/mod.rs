@@ -165,27 +165,29 @@ async fn serve_external<P: Plugin>(
     let mut last_failure = String::new();
     while !*stopping.borrow() {
         let begun = Instant::now();
-        let failure = match UnixStream::connect(socket).await {
+        let (failure, delay) = match UnixStream::connect(socket).await {
             Ok(stream) => {
                 let ended = session::run(context, stream, doubt.withheld(), &mut stopping).await;
                 doubt.learn(&ended);
                 if ended.was_active && begun.elapsed() >= SETTLED {
                     backoff.reset();
+                } else if ended.was_active {
+                    backoff.restart();
                 }
-                describe(&ended.cause)
+                (describe(&ended.cause), backoff.next())
             }
             Err(error) => {
                 // The runtime is gone: what it closed before, it closed for that.
                 doubt = Doubt::default();
-                Some(format!(
+                let failure = format!(
                     "cannot connect to the NRI socket {}: {error}",
                     socket.display()
-                ))
+                );
+                (Some(failure), backoff.knock())
             }
         };
         context.status.send_replace(Status::Connecting);
         let Some(failure) = failure else { return };
-        let delay = backoff.next();
         // A runtime that is away for an hour is worth one line, not thousands.
         if failure == last_failure {
             tracing::debug!(plugin = %context.identity, failure, ?delay, "still not connected");

@@ -58,6 +58,26 @@ async fn a_missing_socket_is_waited_for() {
     task.abort();
 }
 
+/// Every container that is created before the plugin is back is created without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_was_away_for_long_is_found_within_moments() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("nri.sock");
+    let identity = nri::Identity::new("probe", "10").unwrap();
+    let runner = nri::Runner::external(Probe::subscribing(Events::ALL), identity, socket.clone());
+    let task = tokio::spawn(runner.run(std::future::pending()));
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let begun = Instant::now();
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        drop(in_time("a connection", listener.accept()).await.unwrap());
+        assert!(begun.elapsed() < Duration::from_millis(500));
+        drop(listener);
+        std::fs::remove_file(&socket).unwrap();
+    }
+    task.abort();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn shutdown_answers_what_is_in_flight_and_refuses_what_comes_after() {
     let (mut rig, mut peer, plugin) = active(Events::ALL).await;
