@@ -63,7 +63,7 @@ impl Attributes for Load {}
 struct Attach {
     cgroup: u32,
     program: u32,
-    attach_type: u32,
+    event: u32,
     flags: u32,
     replace: u32,
 }
@@ -72,9 +72,9 @@ impl Attributes for Attach {}
 #[repr(C)]
 struct Query {
     cgroup: u32,
-    attach_type: u32,
-    query_flags: u32,
-    attach_flags: u32,
+    event: u32,
+    flags: u32,
+    attached_flags: u32,
     ids: u64,
     count: u32,
     reserved: u32,
@@ -168,9 +168,9 @@ pub(super) fn query(cgroup: &impl AsFd, effective: bool) -> Result<Vec<u32>, Err
     let mut ids = vec![0u32; QUERY_LIMIT];
     let mut attributes = Query {
         cgroup: word(cgroup),
-        attach_type: CGROUP_DEVICE_ATTACH,
-        query_flags: if effective { QUERY_EFFECTIVE } else { 0 },
-        attach_flags: 0,
+        event: CGROUP_DEVICE_ATTACH,
+        flags: if effective { QUERY_EFFECTIVE } else { 0 },
+        attached_flags: 0,
         ids: address(ids.as_mut_ptr()),
         count: u32::try_from(QUERY_LIMIT).map_err(|_| Errno::TOOBIG)?,
         reserved: 0,
@@ -218,7 +218,7 @@ fn attach_attributes(cgroup: &impl AsFd, program: &impl AsFd, flags: u32) -> Att
     Attach {
         cgroup: word(cgroup),
         program: word(program),
-        attach_type: CGROUP_DEVICE_ATTACH,
+        event: CGROUP_DEVICE_ATTACH,
         flags,
         replace: 0,
     }

@@ -111,8 +111,9 @@ pub(super) fn lifted(filter: &Filter, nothing: &Filter) -> Vec<Rule> {
             rules.push(exception(major, None));
         }
         let candidates: Vec<u32> = match (narrow, now) {
-            (_, Some(Denied::AllBut(minors))) => minors.iter().copied().collect(),
-            (Denied::Only(minors), _) => minors.iter().copied().collect(),
+            (_, Some(Denied::AllBut(minors))) | (Denied::Only(minors), _) => {
+                minors.iter().copied().collect()
+            }
             (Denied::AllBut(_), _) => Vec::new(),
         };
         let open = candidates

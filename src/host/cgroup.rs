@@ -209,8 +209,8 @@ fn own_part<'a>(path: &'a str, id: &str) -> Option<&'a Path> {
 /// The mount point of a hierarchy below the root, opened.
 fn hierarchy(root: &Path, version: Version) -> Result<Option<(OwnedFd, PathBuf)>, CgroupError> {
     let (candidates, magic) = match version {
-        Version::V1 => ([root.join("devices"), root.join("devices")], V1_MAGIC),
-        Version::V2 => ([root.to_owned(), root.join("unified")], V2_MAGIC),
+        Version::V1 => (vec![root.join("devices")], V1_MAGIC),
+        Version::V2 => (vec![root.to_owned(), root.join("unified")], V2_MAGIC),
     };
     for path in candidates {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

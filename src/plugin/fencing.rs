@@ -58,7 +58,7 @@ impl Warden {
         };
         match redrawn {
             Ok(changed) => {
-                debug!(pod = %pod.name, changed, "the pod's fence follows its containers")
+                debug!(pod = %pod.name, changed, "the pod's fence follows its containers");
             }
             // A pod that is being torn down has no process any more, nor needs a fence.
             Err(error) => debug!(pod = %pod.name, %error, "the pod's fence was not redrawn"),
