@@ -60,7 +60,7 @@ impl Memory {
     fn kind(&mut self, path: &str) -> &mut u64 {
         if path.ends_with("/nvml.so") || path.contains("libnvidia") {
             &mut self.nvml
-        } else if path.ends_with("/gpu-warden") {
+        } else if path.contains("/gpu-warden") {
             &mut self.program
         } else if path.starts_with('/') {
             &mut self.libraries

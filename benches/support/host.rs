@@ -16,6 +16,8 @@ use tokio::net::UnixListener;
 use super::elf_fixture;
 use super::node::{self, GPUS, LIBRARIES, LIBRARY_DIR, VERSION};
 
+/// Names another build of `gpu-warden` than the one that cargo made for the benchmark.
+const PROGRAM: &str = "BENCH_PROGRAM";
 const START: Duration = Duration::from_secs(30);
 
 /// See the module.
@@ -112,11 +114,11 @@ impl Host {
         UnixListener::bind(&path).with_context(|| format!("bind {}", path.display()))
     }
 
-    /// Starts the program that cargo built for this benchmark, with `environment` added.
+    /// Starts the program with `environment` added.
     pub(crate) fn start(&self, environment: &[(String, String)]) -> Result<Warden> {
         let log = self.path("gpu-warden.log");
         let root = |flag: &str, path: &str| format!("--{flag}={}", self.path(path).display());
-        let child = Command::new(env!("CARGO_BIN_EXE_gpu-warden"))
+        let child = Command::new(program())
             .env_clear()
             .env("FAKE_NVML_TOPOLOGY", self.path("topology.json"))
             .envs(environment.iter().cloned())
@@ -190,6 +192,11 @@ impl Drop for Warden {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The program that cargo built for this benchmark, or another build to compare it with.
+fn program() -> PathBuf {
+    std::env::var_os(PROGRAM).map_or_else(|| env!("CARGO_BIN_EXE_gpu-warden").into(), PathBuf::from)
 }
 
 /// The fake library in the directory of the program under test; `cargo bench` alone does not build it.
