@@ -10,13 +10,19 @@ use super::checkpoint::Assigned;
 use super::{AllocationError, Subject};
 use crate::gpu::DeviceId;
 
-const VENDOR_PREFIX: &str = "nvidia.com/";
 const DRA_DRIVER: &str = "gpu.nvidia.com";
 /// CDI names that NVIDIA's DRA driver gives its claims start so.
 const DRA_CDI_PREFIX: &str = "k8s.gpu.nvidia.com/";
 /// Annotation keys by which a device plugin asks for CDI injection: the plugin's default, and the
 /// GPU Operator's.
 const CDI_ANNOTATIONS: [&str; 2] = ["cdi.k8s.io/", "nvidia.cdi.k8s.io/"];
+
+/// Resources of NVIDIA's GPU device plugin. Others under its name are none: the Network Operator
+/// hands out network functions as `nvidia.com/hostdev`, with PCI addresses for ids.
+fn is_gpu_resource(name: &str) -> bool {
+    name.strip_prefix("nvidia.com/")
+        .is_some_and(|name| name == "gpu" || name.starts_with("gpu.") || name.starts_with("mig-"))
+}
 
 /// Devices, replicas folded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -119,8 +125,8 @@ fn is_gpu_claim(claim: &DynamicResource) -> bool {
 
 /// Adds a resource's ids if it is one of GPUs, and says whether it is.
 ///
-/// One under NVIDIA's name always is. Another is when its ids look so (operators may rename
-/// resources): all of them, as a mixture is nothing that can be granted.
+/// One under the name that NVIDIA's device plugin gives always is. Another is when its ids look so
+/// (operators may rename resources): all of them, as a mixture is nothing that can be granted.
 fn add(
     gpus: &mut Gpus,
     subject: &Subject,
@@ -135,7 +141,7 @@ fn add(
             Err(_) => foreign = foreign.or(Some(*id)),
         }
     }
-    let ours = resource.starts_with(VENDOR_PREFIX) || !parsed.is_empty();
+    let ours = is_gpu_resource(resource) || !parsed.is_empty();
     match foreign {
         Some(id) if ours => {
             let id: String = id.chars().take(160).collect();

@@ -1,6 +1,7 @@
 //! `gpu-warden`: the NRI plugin that gives each container exactly the GPUs which the kubelet allocated to it.
 
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -27,7 +28,9 @@ fn main() -> ExitCode {
     match args.exec() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            // Not by the log, which may be what could not be set up. Nothing is left to tell when
+            // stderr is closed.
+            let _ = writeln!(io::stderr(), "gpu-warden: {error:#}");
             ExitCode::from(3)
         }
     }

@@ -107,7 +107,7 @@ pub struct RunArgs {
 impl RunArgs {
     /// Runs until SIGTERM or SIGINT, or, when the runtime has started us, until it closes the connection.
     pub fn exec(self) -> anyhow::Result<()> {
-        telemetry::init(self.log_format, &self.log_level)?;
+        let _flush = telemetry::init(self.log_format, &self.log_level)?;
         let config = match &self.config {
             Some(path) => Config::load(path)?,
             None => Config::shipped()?,
@@ -145,7 +145,11 @@ impl RunArgs {
             .enable_all()
             .build()
             .context("the async runtime can't be started")?;
-        runtime.block_on(self.serve(Arc::new(Warden::new(wiring))))
+        let ended = runtime.block_on(self.serve(Arc::new(Warden::new(wiring))));
+        // Every request is answered by now; a check that hangs in a file system must not hold the
+        // process, since containers are created unguarded until its successor runs.
+        runtime.shutdown_background();
+        ended
     }
 
     fn build_options(&self) -> anyhow::Result<BuildOptions> {

@@ -45,6 +45,18 @@ pub struct Process {
     path: PathBuf,
 }
 
+impl ProcessError {
+    /// Whether it says that there is no such process, or no longer.
+    pub fn is_absence(&self) -> bool {
+        let Self::Io { source, .. } = self else {
+            return false;
+        };
+        let gone = [rustix::io::Errno::NOENT, rustix::io::Errno::SRCH];
+        gone.iter()
+            .any(|errno| source.raw_os_error() == Some(errno.raw_os_error()))
+    }
+}
+
 impl Process {
     /// Takes hold of process `pid` below `proc_root`.
     pub fn open(proc_root: &Path, pid: u32) -> Result<Self, ProcessError> {
@@ -157,8 +169,9 @@ mod tests {
         assert!(process.mounts().is_ok());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(process.mounts().is_err());
-        assert!(process.is_in_container("x").is_err());
-        assert!(Process::open(Path::new("/proc"), child.id()).is_err());
+        assert!(process.mounts().unwrap_err().is_absence());
+        assert!(process.is_in_container("x").unwrap_err().is_absence());
+        let again = Process::open(Path::new("/proc"), child.id());
+        assert!(again.unwrap_err().is_absence());
     }
 }

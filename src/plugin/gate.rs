@@ -89,11 +89,12 @@ pub(super) fn still_valid(
     Ok(())
 }
 
-/// A stop that was not reported (gpu-warden was away) must not hold a GPU for ever.
+/// A stop that was not reported (gpu-warden was away) must not hold a GPU for ever. But only what is
+/// known to be gone is gone: a failure to look (no more file descriptors) frees nothing.
 fn is_alive(holder: &Holder, proc_root: &Path) -> bool {
     Process::open(proc_root, holder.pid)
         .and_then(|process| process.is_in_container(&holder.container))
-        .unwrap_or(false)
+        .unwrap_or_else(|error| !error.is_absence())
 }
 
 /// Every superblock that is mounted on the host side: in gpu-warden's own mount namespace, which is
@@ -107,4 +108,38 @@ fn host_filesystems(roots: &Roots) -> Result<BTreeSet<(u32, u32)>, ProcessError>
 #[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]
 fn failed(error: ProcessError) -> Refused {
     (Reason::GateFailed, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocation::Subject;
+    use crate::gpu::DeviceId;
+
+    #[test]
+    fn a_holder_is_gone_only_when_it_is_known_to_be_gone() {
+        let proc = tempfile::tempdir().unwrap();
+        let cgroup = proc.path().join("7/cgroup");
+        let holder = Holder {
+            container: "c0ffee".into(),
+            subject: Subject {
+                pod_uid: "u".into(),
+                namespace: "n".into(),
+                pod: "p".into(),
+                container: "c".into(),
+            },
+            pid: 7,
+            gpu: DeviceId::parse("GPU-1").unwrap(),
+        };
+        let alive = || is_alive(&holder, proc.path());
+        assert!(!alive(), "no such pid");
+        std::fs::create_dir(proc.path().join("7")).unwrap();
+        std::fs::write(&cgroup, "0::/kubepods/pod1/c0ffee\n").unwrap();
+        assert!(alive());
+        std::fs::write(&cgroup, "0::/kubepods/pod1/decade\n").unwrap();
+        assert!(!alive(), "its pid was given to another container's process");
+        std::fs::remove_file(&cgroup).unwrap();
+        std::fs::create_dir(&cgroup).unwrap();
+        assert!(alive(), "it can't be looked at");
+    }
 }

@@ -15,6 +15,9 @@ pub(super) struct Entry {
     pub(super) sandbox: String,
     pub(super) subject: Subject,
     pub(super) grant: Grant,
+    /// GPUs that no other pod may have at the same time. Ids, since they are known before the
+    /// driver has said which GPUs they are.
+    pub(super) holds: BTreeSet<DeviceId>,
     /// Paths that were re-pointed at CreateContainer.
     pub(super) placeholders: BTreeSet<PathBuf>,
     pub(super) exempt: bool,
@@ -63,9 +66,9 @@ impl Ledger {
         self.entries.remove(container)
     }
 
-    /// Forgets everything: the runtime sends what exists at each connection.
-    pub(super) fn clear(&mut self) {
-        self.entries.clear();
+    /// Hands everything out and forgets it: the runtime sends what exists at each connection.
+    pub(super) fn take(&mut self) -> HashMap<String, Entry> {
+        std::mem::take(&mut self.entries)
     }
 
     /// Containers of *other* pods that passed the gate with one of these GPUs. Containers of one pod
@@ -78,7 +81,7 @@ impl Ledger {
             .filter(|(_, entry)| entry.sandbox != sandbox);
         others
             .filter_map(|(container, entry)| {
-                let gpu = entry.grant.exclusive().find(|gpu| wanted.contains(gpu))?;
+                let gpu = entry.holds.iter().find(|gpu| wanted.contains(gpu))?;
                 Some(Holder {
                     container: container.clone(),
                     subject: entry.subject.clone(),
@@ -105,6 +108,8 @@ mod tests {
             pci: String::new(),
             nodes: Vec::new(),
         };
+        let shared = if shared { [id].into() } else { BTreeSet::new() };
+        let grant = Grant::new(vec![gpu], shared);
         Entry {
             sandbox: sandbox.into(),
             subject: Subject {
@@ -113,10 +118,8 @@ mod tests {
                 pod: sandbox.into(),
                 container: "c".into(),
             },
-            grant: Grant::new(
-                vec![gpu],
-                if shared { [id].into() } else { BTreeSet::new() },
-            ),
+            holds: grant.exclusive().cloned().collect(),
+            grant,
             placeholders: BTreeSet::new(),
             exempt: false,
             pid,

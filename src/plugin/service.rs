@@ -18,9 +18,9 @@ use super::reply::adjustment;
 use super::view::{subject, view};
 use crate::allocation::{Allocation, Kubelet, Subject};
 use crate::config::{Config, InjectionMode};
-use crate::gpu::{DeviceId, Grant};
-use crate::host::Roots;
-use crate::policy::{self, Admission, Decision, NodeFacts, Reason, Refusal, Terms};
+use crate::gpu::{DeviceId, Grant, Node};
+use crate::host::{Class, DeviceNumbers, Roots};
+use crate::policy::{self, Admission, Decision, NodeFacts, Reason, Refusal, Terms, WARDEN_UUIDS};
 use crate::watch::{NodeState, Refresh};
 
 /// Share of the runtime's request timeout within which the kubelet has to answer. The session's own
@@ -127,42 +127,67 @@ impl Warden {
         }
     }
 
-    /// Who runs already, from the kubelet's checkpoint: what must not be granted to another pod.
+    /// Who runs already: what must not be granted to another pod.
+    ///
+    /// From the kubelet's checkpoint, which forgets a force-deleted pod with the next allocation; so
+    /// also from what was decided before the connection broke, and from the container itself.
     async fn rebuild(&self, pods: &[PodSandbox], containers: &[Container]) {
-        self.ledger().clear();
+        let before = self.ledger().take();
         let deadline = self.lookup_deadline();
         for container in containers.iter().filter(|container| is_running(container)) {
             let Some(pod) = pods.iter().find(|pod| pod.id == container.pod_sandbox_id) else {
                 continue;
             };
             let subject = subject(pod, container);
-            let allocation = match self.kubelet.recorded(&subject, deadline).await {
-                Ok(allocation) => allocation,
-                Err(error) => {
-                    warn!(container = %subject, %error, "what a running container holds can't be learnt");
-                    continue;
+            let mut holds = self.given_before(container);
+            if let Some(entry) = before.get(&container.id) {
+                holds.extend(entry.holds.iter().cloned());
+            }
+            match self.kubelet.recorded(&subject, deadline).await {
+                Ok(allocation) => {
+                    holds.extend(allocation.devices.difference(&allocation.shared).cloned());
                 }
-            };
-            let node = Arc::clone(&self.wiring.node.borrow());
-            let known = |id: &DeviceId| {
-                node.inventory()
-                    .ok()
-                    .and_then(|inventory| inventory.gpu(id))
-                    .cloned()
-            };
-            let gpus = allocation.devices.iter().filter_map(known).collect();
-            let grant = Grant::new(gpus, allocation.shared);
-            info!(container = %subject, gpus = %names(&grant), "runs already; it was not verified by this process");
+                Err(error) => {
+                    warn!(container = %subject, %error, "the kubelet's record of a running container can't be read");
+                }
+            }
+            info!(container = %subject, gpus = %ids(&holds), "runs already");
             let entry = Entry {
                 sandbox: container.pod_sandbox_id.clone(),
                 subject,
-                grant,
+                grant: Grant::default(),
+                holds,
                 placeholders: BTreeSet::new(),
                 exempt: false,
                 pid: Some(container.pid),
             };
             self.ledger().record(container.id.clone(), entry);
         }
+    }
+
+    /// The GPUs that gpu-warden gave a container, by the variable that it sets or voids in each one.
+    /// A container that was created while gpu-warden was away could lie there, but not without a GPU's node.
+    fn given_before(&self, container: &Container) -> BTreeSet<DeviceId> {
+        let node = Arc::clone(&self.wiring.node.borrow());
+        let view = view(container);
+        let is_gpu = |node: &Node, numbers: &DeviceNumbers| {
+            matches!(
+                numbers.classify(node.major, node.minor),
+                Some(Class::Gpu(_))
+            )
+        };
+        if !view
+            .devices
+            .iter()
+            .any(|device| is_gpu(device, node.numbers()))
+        {
+            return BTreeSet::new();
+        }
+        let uuids = view.values(WARDEN_UUIDS).last().unwrap_or_default();
+        uuids
+            .split(',')
+            .filter_map(|id| DeviceId::parse(id).ok())
+            .collect()
     }
 }
 
@@ -303,6 +328,7 @@ fn entry(sandbox: &str, subject: Subject, decision: &Decision) -> Entry {
     Entry {
         sandbox: sandbox.to_owned(),
         subject,
+        holds: grant.exclusive().cloned().collect(),
         grant,
         placeholders,
         exempt,
@@ -320,12 +346,12 @@ fn is_running(container: &Container) -> bool {
 }
 
 fn names(grant: &Grant) -> String {
-    grant
-        .gpus()
-        .iter()
-        .map(|gpu| gpu.id.as_str())
-        .collect::<Vec<_>>()
-        .join(",")
+    ids(&grant.ids())
+}
+
+fn ids(ids: &BTreeSet<DeviceId>) -> String {
+    let ids: Vec<_> = ids.iter().map(DeviceId::as_str).collect();
+    ids.join(",")
 }
 
 /// The one line per decision.

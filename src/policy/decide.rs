@@ -134,12 +134,7 @@ fn admit(
         reason,
         env: env(view, &grant, &inject, terms),
         repoint: repoint(view, &grant, &inject, node.numbers),
-        drop_mounts: view
-            .mounts
-            .iter()
-            .filter(|mount| legacy::is_volume_list(&mount.destination))
-            .map(|mount| mount.destination.clone())
-            .collect(),
+        drop_mounts: drop_mounts(view, &grant),
         grant,
         inject,
     })
@@ -168,6 +163,20 @@ fn refuse_duplicates(
         }
     }
     Ok(())
+}
+
+/// Device lists by volume mounts, but for the container's own entries where the variable still points
+/// to the list and can't be replaced (see [`refuse_duplicates`]): NVIDIA's runtime, finding no list,
+/// would take the variable for the name of a device, and fail.
+fn drop_mounts(view: &ContainerView, grant: &Grant) -> BTreeSet<String> {
+    let values: Vec<_> = view.values(VISIBLE_DEVICES).collect();
+    let is_read = values.len() > 1 && values.last().is_some_and(|v| legacy::is_list_root(v));
+    let destinations = view.mounts.iter().map(|mount| &mount.destination);
+    destinations
+        .filter(|destination| legacy::is_volume_list(destination))
+        .filter(|destination| !(is_read && legacy::lists_own(destination, grant)))
+        .cloned()
+        .collect()
 }
 
 fn grant(allocation: &Allocation, node: NodeFacts<'_>) -> Result<Grant, Refused> {
@@ -250,10 +259,11 @@ fn inject(
 }
 
 /// A second injection of the same device doubles hooks and variables, so believe a request for CDI
-/// once its traces are there: the neutral variable, and a node of each granted GPU.
+/// once its traces are there: the neutral variable, and a node of each granted GPU. The variable
+/// comes last, behind the one of a CUDA image: CDI's edits append, and leave what was there.
 fn is_injected(view: &ContainerView, grant: &Grant, asked: bool) -> bool {
     (asked || !view.cdi_devices.is_empty())
-        && view.values(VISIBLE_DEVICES).eq([VOID])
+        && view.values(VISIBLE_DEVICES).last() == Some(VOID)
         && grant.gpus().iter().all(|gpu| {
             gpu.nodes.first().is_some_and(|own| {
                 view.devices

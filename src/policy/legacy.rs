@@ -45,11 +45,27 @@ pub(super) fn is_harmless(key: &str, value: &str, grant: &Grant) -> bool {
         return true;
     }
     key == VISIBLE_DEVICES
-        && (VOLUME_LISTS.contains(&value)
+        && (is_list_root(value)
             || value.split(',').all(|token| {
                 let named = |gpu: &Gpu| token == gpu.id.as_str() || token == gpu.index.to_string();
                 grant.gpus().iter().any(named)
             }))
+}
+
+/// Whether a value of the variable means "see the volume mounts".
+pub(super) fn is_list_root(value: &str) -> bool {
+    VOLUME_LISTS.contains(&value)
+}
+
+/// Whether a mount destination is the entry of a granted GPU in a volume device list.
+pub(super) fn lists_own(destination: &str, grant: &Grant) -> bool {
+    VOLUME_LISTS.iter().any(|list| {
+        let entry = Path::new(destination).strip_prefix(list);
+        entry.is_ok_and(|entry| {
+            let mut gpus = grant.gpus().iter();
+            gpus.any(|gpu| entry == Path::new(gpu.id.as_str()))
+        })
+    })
 }
 
 /// Whether a mount destination lies in a volume device list, however it is spelt.

@@ -306,6 +306,17 @@ fn what_the_runtime_has_injected_is_not_injected_again() {
         admitted(run(&injected, &allocation, true)).inject,
         Injection::Done
     );
+    let cuda_image = ContainerView {
+        env: vec![
+            "NVIDIA_VISIBLE_DEVICES=all".into(),
+            "NVIDIA_VISIBLE_DEVICES=void".into(),
+        ],
+        ..injected.clone()
+    };
+    assert_eq!(
+        admitted(run(&cuda_image, &allocation, true)).inject,
+        Injection::Done
+    );
     let asked_only = ContainerView {
         devices: Vec::new(),
         ..injected
@@ -347,6 +358,39 @@ fn volume_device_lists_are_dropped() {
         false,
     ));
     assert_eq!(admission.drop_mounts, BTreeSet::from([destination]));
+}
+
+/// The variable can't be replaced there, and NVIDIA's runtime follows it to the list.
+#[test]
+fn a_volume_device_list_that_is_still_pointed_to_keeps_the_containers_own_entries() {
+    let list = "/var/run/nvidia-container-devices";
+    let mount = |id: &str| ViewMount {
+        destination: format!("{list}/{id}"),
+        source: "/dev/null".into(),
+    };
+    let foreign = [
+        "GPU-0",
+        "GPU-1/../GPU-0",
+        "imex/1",
+        "cdi/nvidia.com/gpu/all",
+    ];
+    let view = ContainerView {
+        env: vec![
+            "NVIDIA_VISIBLE_DEVICES=all".into(),
+            format!("NVIDIA_VISIBLE_DEVICES={list}"),
+        ],
+        mounts: foreign
+            .iter()
+            .chain(&["GPU-1"])
+            .map(|id| mount(id))
+            .collect(),
+        ..Default::default()
+    };
+    let all_but_own = foreign.map(|id| mount(id).destination);
+    let admission = admitted(run(&view, &allocated(&[1]), false));
+    assert_eq!(admission.drop_mounts, BTreeSet::from(all_but_own));
+    let nobodys = admitted(run(&view, &allocated(&[]), false));
+    assert_eq!(nobodys.drop_mounts.len(), 5);
 }
 
 prop_compose! {

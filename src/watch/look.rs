@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use cdi::{Format, Outcome, QualifiedName, Registry, RemoveOutcome, Spec, remove_spec};
+use cdi::{Format, Outcome, QualifiedName, Registry, RemoveOutcome, Spec, remove_spec, write_spec};
 use tracing::{debug, error, info, warn};
 
 use super::NodeState;
 use crate::gpu::{DeviceId, Inventory, NvmlLibrary};
 use crate::host::{DeviceNumbers, Roots};
-use crate::spec::{BuildOptions, RefreshOptions, Refreshed, SpecError, refresh};
+use crate::spec::{BuildOptions, Generated, RefreshOptions, SpecError, generate};
 
 /// There is nowhere to keep the spec.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,7 @@ pub struct Look {
     options: RefreshOptions,
     cdi_dirs: Vec<PathBuf>,
     said: Option<String>,
+    unwritable: Option<String>,
 }
 
 impl Look {
@@ -47,6 +48,7 @@ impl Look {
             options,
             cdi_dirs,
             said: None,
+            unwritable: None,
         })
     }
 
@@ -67,16 +69,12 @@ impl Look {
                 return NodeState::unknown(problem.to_string(), DeviceNumbers::fixed());
             }
         };
-        match refresh(&self.options) {
-            Ok(Refreshed {
-                inventory,
-                spec,
-                outcome,
-            }) => {
-                if outcome == Outcome::Written {
-                    info!(file = %self.options.output.display(), devices = spec.devices.len(), "CDI spec written");
-                }
-                let by_name = self.found_by_name(&spec, &inventory);
+        let RefreshOptions {
+            roots, nvml, build, ..
+        } = &self.options;
+        match generate(roots, nvml, build) {
+            Ok(Generated { inventory, spec }) => {
+                let by_name = self.publish(&spec, &inventory);
                 self.say(Ok(&summary(&inventory)));
                 NodeState::known(inventory, spec, numbers, by_name)
             }
@@ -84,6 +82,29 @@ impl Look {
                 self.withdraw(&problem);
                 self.say(Err(&problem.to_string()));
                 NodeState::unknown(problem.to_string(), numbers)
+            }
+        }
+    }
+
+    /// Writes the file; the answer is the devices that can be asked for by name. With a file that
+    /// can't be written there is none, and each grant is expanded from what is in memory.
+    fn publish(&mut self, spec: &Spec, inventory: &Inventory) -> BTreeSet<DeviceId> {
+        let file = self.options.output.display();
+        match write_spec(&self.options.output, spec, self.options.format) {
+            Ok(outcome) => {
+                self.unwritable = None;
+                if outcome == Outcome::Written {
+                    info!(%file, devices = spec.devices.len(), "CDI spec written");
+                }
+                self.found_by_name(spec, inventory)
+            }
+            Err(problem) => {
+                let problem = problem.to_string();
+                if self.unwritable.as_ref() != Some(&problem) {
+                    error!(%file, problem, "the CDI spec can't be written; GPUs are brought in without it");
+                    self.unwritable = Some(problem);
+                }
+                BTreeSet::new()
             }
         }
     }

@@ -29,16 +29,13 @@ pub struct Schedule {
 /// Events may go on for ever; this many debounce times after the first one, look all the same.
 const PATIENCE: u32 = 5;
 
+/// How long dropping waits for a look that is under way. A driver that hangs never returns from it.
+const FAREWELL: Duration = Duration::from_millis(500);
+
 /// The thread could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum WatchError {
-    /// inotify is not to be had.
-    #[error("file events can't be watched: {0}")]
-    Notify(#[from] notify::Error),
-    /// No thread.
-    #[error("the watcher's thread can't be started: {0}")]
-    Thread(std::io::Error),
-}
+#[error("the watcher's thread can't be started: {0}")]
+pub struct WatchError(std::io::Error);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wake {
@@ -58,7 +55,7 @@ impl Refresh {
     }
 }
 
-/// The running watcher; ends its thread when dropped.
+/// The running watcher; ends its thread when dropped, or leaves it behind if the driver holds it.
 #[derive(Debug)]
 pub struct Watcher {
     refresh: Refresh,
@@ -80,7 +77,14 @@ impl Watcher {
             if event.map_or(true, |event| concerns(&event, &watched)) {
                 let _ = events.send(Wake::Event);
             }
-        })?;
+        });
+        // Root has 128 inotify instances for everything on a node. Without one changes are seen
+        // late; without gpu-warden nothing is guarded.
+        let notifier = notifier
+            .inspect_err(|error| {
+                warn!(%error, poll = ?schedule.poll, "file events can't be watched (fs.inotify.max_user_instances?); changes are seen by the poll alone");
+            })
+            .ok();
         let thread = std::thread::Builder::new()
             .name("watch".to_owned())
             .spawn(move || {
@@ -91,7 +95,7 @@ impl Watcher {
                 }
                 .run(&wakes, &publish, look);
             })
-            .map_err(WatchError::Thread)?;
+            .map_err(WatchError)?;
         Ok(Self {
             refresh: Refresh(sender),
             thread: Some(thread),
@@ -107,15 +111,24 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         let _ = self.refresh.0.send(Wake::Stop);
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        let end = Instant::now() + FAREWELL;
+        while !thread.is_finished() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if thread.is_finished() {
             let _ = thread.join();
+        } else {
+            warn!("the driver does not answer; its thread is left behind");
         }
     }
 }
 
 struct Loop {
     schedule: Schedule,
-    notifier: RecommendedWatcher,
+    notifier: Option<RecommendedWatcher>,
     missing: Vec<PathBuf>,
 }
 
@@ -157,11 +170,14 @@ impl Loop {
 
     /// A watched directory that was removed comes back as a new one, so all are checked each time.
     fn watch_missing(&mut self) {
+        let Some(notifier) = &mut self.notifier else {
+            return;
+        };
         for directory in &self.schedule.directories {
             let was_missing = self.missing.contains(directory);
             let is_missing = !directory.is_dir();
             if was_missing && !is_missing {
-                match self.notifier.watch(directory, RecursiveMode::NonRecursive) {
+                match notifier.watch(directory, RecursiveMode::NonRecursive) {
                     Ok(()) => debug!(directory = %directory.display(), "watching"),
                     Err(error) => {
                         warn!(directory = %directory.display(), %error, "not watched; the poll goes on");
@@ -262,6 +278,23 @@ mod tests {
         std::fs::create_dir(&later).unwrap();
         let before = looks.load(Ordering::SeqCst);
         wait_for(&looks, before + 3);
+    }
+
+    #[test]
+    fn dropping_does_not_wait_for_a_driver_that_hangs() {
+        let schedule = Schedule {
+            directories: Vec::new(),
+            poll: LONG,
+            debounce: LONG,
+        };
+        let hang = || {
+            std::thread::sleep(LONG);
+            state()
+        };
+        let begun = Instant::now();
+        let publish = watch::Sender::new(Arc::new(state()));
+        drop(Watcher::start(schedule, publish, hang).unwrap());
+        assert!(begun.elapsed() < FAREWELL * 10);
     }
 
     #[test]

@@ -8,6 +8,8 @@
     reason = "a failed step is a failed test"
 )]
 
+mod deployed;
+mod attacks;
 mod founding;
 mod gate;
 mod lifecycle;

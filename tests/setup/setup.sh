@@ -11,5 +11,5 @@ case ${1:-tests} in
     demo) what=one ;;
     *) echo "usage: setup.sh [tests|demo]" >&2; exit 2 ;;
 esac
-bash "$here/packages.sh"
+bash "$here/packages.sh" "${1:-tests}"
 bash "$here/containerd.sh" "$what"

@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::world::{Gpu, Node};
 
+/// Where a device list by volume mounts is.
+const VOLUME_LIST: &str = "/var/run/nvidia-container-devices/";
+
 /// What the legacy runtime's stand-in knows of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LegacyConfig {
@@ -23,7 +26,9 @@ pub struct LegacyConfig {
     pub control: Vec<Node>,
 }
 
-/// Adds the nodes that `NVIDIA_VISIBLE_DEVICES` names to the container, whoever wrote that variable.
+/// Adds the nodes that `NVIDIA_VISIBLE_DEVICES` names to the container, whoever wrote that variable;
+/// or those of a list of volume mounts, which counts for more (as where the real one is told to
+/// accept them).
 ///
 /// Of duplicates the last counts; `void`, `none`, an empty value and absence mean nothing. An unknown
 /// name is an error, as the real one makes it.
@@ -36,6 +41,18 @@ pub fn inject_by_environment(config: &mut Value, node: &LegacyConfig) -> Result<
         .next_back()
         .unwrap_or_default()
         .to_owned();
+    let mounted: Vec<&str> = config["mounts"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|mount| mount["source"] == "/dev/null")
+        .filter_map(|mount| mount["destination"].as_str()?.strip_prefix(VOLUME_LIST))
+        .collect();
+    let visible = if mounted.is_empty() {
+        visible
+    } else {
+        mounted.join(",")
+    };
     let gpus: Vec<&Gpu> = match visible.as_str() {
         "" | "void" | "none" => return Ok(()),
         "all" => node.gpus.iter().collect(),
@@ -177,6 +194,22 @@ mod tests {
         assert_eq!(devices.len(), rules);
         let path = |device: &Value| device["path"].as_str().unwrap_or_default().to_owned();
         Ok(devices.iter().map(path).collect())
+    }
+
+    #[test]
+    fn a_list_of_volume_mounts_counts_for_more_than_the_variable() {
+        let listed = |source: &str| {
+            let name = Gpu::numbered(1).uuid;
+            let mut config = json!({
+                "process": { "env": ["NVIDIA_VISIBLE_DEVICES=0"] },
+                "mounts": [{ "destination": format!("{VOLUME_LIST}{name}"), "source": source }],
+                "linux": {},
+            });
+            inject_by_environment(&mut config, &node()).unwrap();
+            config["linux"]["devices"][0]["path"].clone()
+        };
+        assert_eq!(listed("/dev/null"), "/dev/nvidia1");
+        assert_eq!(listed("/dev/zero"), "/dev/nvidia0");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::allocation::api::podresources::{CDIDevice, ClaimResource, DynamicReso
 
 #[test]
 fn which_resources_count() {
-    let rows: [(&str, Resources, Is); 9] = [
+    let rows: [(&str, Resources, Is); 12] = [
         (
             "renamed",
             &[("example.com/a100", &["GPU-a"])],
@@ -31,8 +31,23 @@ fn which_resources_count() {
             Is::Grant(&["GPU-a"]),
         ),
         (
-            "NVIDIA's of another shape",
-            &[("nvidia.com/hostdev", &["0000:3b:00.0"])],
+            "NVIDIA's network functions beside a GPU",
+            &[("nvidia.com/hostdev", &["0000:3b:00.2"]), (GPU, &["GPU-a"])],
+            Is::Grant(&["GPU-a"]),
+        ),
+        (
+            "NVIDIA's network functions alone",
+            &[("nvidia.com/sriov_rdma_vf", &["0000:3b:00.2"])],
+            Is::Grant(&[]),
+        ),
+        (
+            "a replica of another shape",
+            &[("nvidia.com/gpu.shared", &["0"])],
+            Is::Unsupported,
+        ),
+        (
+            "a profile of another shape",
+            &[("nvidia.com/mig-1g.5gb", &["0:1"])],
             Is::Unsupported,
         ),
         (

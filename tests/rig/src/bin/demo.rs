@@ -1,8 +1,8 @@
 //! `gpu-warden-demo`: the founding case on real containerd and runc, without and with gpu-warden, on
 //! a machine without a GPU.
 //!
-//! Two privileged pods with one GPU each, and a third pod that asked for none but runs an image
-//! which asks for all. The demo prints what each can reach, and ends with 0 only if the unguarded
+//! Two privileged pods with one GPU each, and a third pod that asked for none. The image of all three
+//! asks for every GPU, as CUDA's do. The demo prints what each can reach, and ends with 0 only if the unguarded
 //! pods reach GPUs that are not theirs and the guarded ones reach exactly their own.
 
 use std::fmt::Write as _;
@@ -230,15 +230,13 @@ async fn act(
         let mut spec = PodSpec::new(role.name).runtime_handler(LEGACY_HANDLER);
         spec.privileged = role.privileged;
         let identity = PodRef::new(&spec.uid, &spec.namespace, &spec.name);
-        let mut container = ContainerSpec::new("main");
+        let mut container = ContainerSpec::new("main").image(image);
         kubelet.add_container(&identity, &container.name);
         if let Some(at) = role.gpu {
             let id = world.gpus()[at].uuid.as_str();
             let resource = "nvidia.com/gpu";
             kubelet.allocate(&identity, &container.name, resource, &[id], Style::EnvVar)?;
             container = container.env("NVIDIA_VISIBLE_DEVICES", id);
-        } else {
-            container = container.image(image);
         }
         let cri = containerd.cri();
         let pod = cri.run_pod(&spec, &world.cgroup_parent()).await?;
