@@ -1,6 +1,6 @@
 # make demo    the founding case on real containerd, without and with gpu-warden; no GPU needed
 # make test    everything that must be right before a change is merged
-# make bench   the benchmarks
+# make bench   the benchmarks: docs/benchmarks.md says what they measure
 #
 # Tests and demo need root (namespaces, cgroups, containerd). Only the set-up and the programs that
 # need it run as root: cargo itself never does, unless you are root.
@@ -35,8 +35,10 @@ lint:
 build-all:
 	$(CARGO) build --workspace
 
-bench:
-	$(CARGO) bench --workspace
+# The fake NVML in release; as root for the device nodes that the real program is measured with.
+bench: root
+	$(CARGO) build --quiet --release --package fake-nvml
+	$(CARGO) bench $(AS_ROOT)
 
 root:
 	@[ "$(SUDO)" != none ] || { echo "this needs root, and there is no sudo: run it as root" >&2; exit 3; }

@@ -5,6 +5,7 @@
 
 pub mod exit;
 pub mod generate;
+mod heap;
 pub mod run;
 
 use std::io::{self, IsTerminal};
