@@ -67,19 +67,22 @@ async fn replicas_stand_for_their_gpu_and_are_shared() {
 }
 
 #[tokio::test]
-async fn devices_of_other_kinds_are_ignored_or_refused_by_name() {
+async fn devices_of_other_kinds_are_ignored_and_ids_that_no_gpu_has_refused_by_name() {
     let node = Node::new().await;
     let (k, s) = (&node.kubelet, Style::EnvVar);
-    let (fpga, nic) = (pod("fpga"), pod("nic"));
+    let (fpga, nic, odd) = (pod("fpga"), pod("nic"), pod("odd"));
     k.allocate(&fpga, "c", "example.com/fpga", &["card0"], s)
         .unwrap();
     k.allocate(&nic, "c", "nvidia.com/hostdev", &["0000:3b:00.0"], s)
         .unwrap();
+    k.allocate(&odd, "c", "nvidia.com/gpu", &["0000:3b:00.0"], s)
+        .unwrap();
     assert_devices(&node.ask(&fpga, "c").await, &[]);
-    let Err(AllocationError::Unsupported(text)) = node.ask(&nic, "c").await else {
+    assert_devices(&node.ask(&nic, "c").await, &[]);
+    let Err(AllocationError::Unsupported(text)) = node.ask(&odd, "c").await else {
         panic!("a foreign id was not refused");
     };
-    assert!(text.contains("nvidia.com/hostdev") && text.contains("0000:3b:00.0"));
+    assert!(text.contains("nvidia.com/gpu") && text.contains("0000:3b:00.0"));
 }
 
 #[tokio::test]
