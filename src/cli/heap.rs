@@ -4,7 +4,7 @@
 /// next one, whichever thread it comes on. Requests are serial, so nobody waits for its lock.
 ///
 /// To be called before there is a second thread. Does nothing where the C library is not glibc.
-pub fn share() {
+pub(super) fn share() {
     #[cfg(target_env = "gnu")]
     {
         #[expect(unsafe_code, reason = "the C library has no other way to be told")]

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::info;
 
-use super::RootArgs;
+use super::{RootArgs, heap};
 use crate::config::Config;
 use crate::host::{DeviceNumbers, Roots};
 use crate::plugin::{Warden, Wiring};
@@ -116,6 +116,7 @@ pub struct RunArgs {
 impl RunArgs {
     /// Runs until SIGTERM or SIGINT, or, when the runtime has started us, until it closes the connection.
     pub fn exec(self) -> anyhow::Result<()> {
+        heap::share();
         let _flush = telemetry::init(self.log_format, &self.log_level)?;
         let config = match &self.config {
             Some(path) => Config::load(path)?,
