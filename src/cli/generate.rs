@@ -9,11 +9,16 @@ use cdi::{Format, Kind, Outcome};
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
 
+use super::content::{ContentArgs, Mode};
 use super::exit::Exit;
+use super::report::{Report, ReportArg};
 use super::{RootArgs, absolute};
-use crate::gpu::Inventory;
+use crate::driver::DriverFiles;
+use crate::gpu::{Inventory, NvmlLibrary};
+use crate::host::Roots;
 use crate::spec::{
-    BuildOptions, Generated, NameStrategy, RefreshOptions, SpecError, generate, refresh,
+    BuildOptions, DeviceSelection, Generated, NameStrategy, SpecError, generate, generate_mode,
+    generate_tegra, generate_wsl, is_tegra, is_wsl, mode_kind,
 };
 
 /// Where a dynamic spec belongs: it is gone at boot, when its facts are.
@@ -53,12 +58,15 @@ pub struct GenerateArgs {
     /// No device `all`; this is the default
     #[arg(long, overrides_with = "all_device")]
     pub no_all_device: bool,
-    /// Vendor part of the kind
-    #[arg(long, env = "CDI_GEN_VENDOR", default_value = "nvidia.com", value_parser = vendor)]
-    pub vendor: String,
-    /// Class part of the kind
-    #[arg(long, env = "CDI_GEN_CLASS", default_value = "gpu", value_parser = class)]
-    pub class: String,
+    /// Vendor part of the kind; nvidia.com, or the mode's
+    #[arg(long, alias = "cdi-vendor", env = "CDI_GEN_VENDOR", value_parser = vendor)]
+    pub vendor: Option<String>,
+    /// Class part of the kind; gpu, or the mode's
+    #[arg(long, alias = "cdi-class", env = "CDI_GEN_CLASS", value_parser = class)]
+    pub class: Option<String>,
+    /// Say what was done and left out, with reasons, on stdout; the spec must go to a file then
+    #[arg(long, value_enum, value_name = "FORMAT", env = "CDI_GEN_REPORT")]
+    pub report: Option<ReportArg>,
     /// The driver root as the container runtime on the host sees it; by default the driver root
     #[arg(long, value_name = "DIR", env = "CDI_GEN_HOST_DRIVER_ROOT", value_parser = absolute_text)]
     pub host_driver_root: Option<String>,
@@ -66,6 +74,9 @@ pub struct GenerateArgs {
     /// when both roots are one, else the dev root
     #[arg(long, value_name = "DIR", env = "CDI_GEN_HOST_DEV_ROOT", value_parser = absolute_text)]
     pub host_dev_root: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub content: ContentArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub roots: RootArgs,
@@ -117,59 +128,148 @@ enum Target {
     File(PathBuf, Format),
 }
 
+/// A spec, and what is known of its making.
+struct Made {
+    spec: cdi::Spec,
+    files: DriverFiles,
+    /// Of GPUs; the other modes have none.
+    inventory: Option<Inventory>,
+}
+
 impl GenerateArgs {
     /// Runs the command. An error has exit code 3 or, without a driver or GPU, 4:
     /// [`exit_of`] tells which.
     pub fn exec(&self) -> anyhow::Result<Exit> {
         let build = self.build_options()?;
         let is_root = rustix::process::geteuid().is_root();
-        let inventory = match self.target(&build.kind, is_root) {
+        let target = self.target(&build.kind, is_root);
+        if self.report.is_some() && matches!(target, Target::Stdout(_)) {
+            anyhow::bail!(
+                "--report needs stdout, so the spec must go to a file: name one with --output"
+            );
+        }
+        let made = self.make(&build)?;
+        let exit = made
+            .inventory
+            .as_ref()
+            .map_or(Exit::Done, |inventory| report(inventory, &build.devices));
+        let done = match target {
             Target::Stdout(format) => {
-                let Generated { inventory, spec } =
-                    generate(&self.roots.roots(), &self.roots.nvml(), &build)?;
-                print(&spec.emit(format))?;
-                inventory
+                print(&made.spec.emit(format))?;
+                return Ok(exit);
             }
             Target::File(output, format) => {
-                let refreshed = refresh(&RefreshOptions {
-                    roots: self.roots.roots(),
-                    nvml: self.roots.nvml(),
-                    build,
-                    output: output.clone(),
-                    format,
-                })?;
-                let did = match refreshed.outcome {
-                    Outcome::Written => "written",
-                    Outcome::Unchanged => "already up to date",
-                };
+                let did =
+                    match cdi::write_spec(&output, &made.spec, format).map_err(SpecError::from)? {
+                        Outcome::Written => "written",
+                        Outcome::Unchanged => "already up to date",
+                    };
                 tracing::info!(
-                    devices = refreshed.spec.devices.len(),
+                    devices = made.spec.devices.len(),
                     "{} {did}",
                     output.display()
                 );
-                refreshed.inventory
+                (output.display().to_string(), did)
             }
         };
-        Ok(report(&inventory))
+        if self.report.is_some() {
+            let report = Report::new(&made.spec, made.inventory.as_ref(), &made.files, done, exit);
+            let mut text = serde_json::to_string_pretty(&report).context("the report")?;
+            text.push('\n');
+            print(&text)?;
+        }
+        Ok(exit)
+    }
+
+    /// Builds the spec that the mode asks for.
+    fn make(&self, build: &BuildOptions) -> anyhow::Result<Made> {
+        let (roots, nvml) = (self.roots(), self.nvml());
+        let mode = match self.content.mode {
+            Mode::Auto if is_wsl(&roots) => Mode::Wsl,
+            Mode::Auto if is_tegra(&roots, &nvml) => Mode::Csv,
+            Mode::Auto => Mode::Nvml,
+            mode => mode,
+        };
+        let made = match mode {
+            Mode::Wsl => generate_wsl(&roots, &self.content_search(), build)?,
+            Mode::Csv => generate_tegra(&roots, &self.content.csv_dir, build)?,
+            mode => match mode.in_manifest() {
+                Some(name) => generate_mode(&roots, &nvml, name, build)?,
+                None => {
+                    let Generated {
+                        inventory,
+                        files,
+                        spec,
+                    } = generate(&roots, &nvml, build)?;
+                    return Ok(Made {
+                        spec,
+                        files,
+                        inventory: Some(inventory),
+                    });
+                }
+            },
+        };
+        Ok(Made {
+            spec: made.spec,
+            files: made.files,
+            inventory: None,
+        })
+    }
+
+    /// The roots that count: flags, then the preset.
+    fn roots(&self) -> Roots {
+        let mut roots = self.roots.roots();
+        if let Some(preset) = &self.content.preset {
+            if let (None, Some(root)) = (&self.roots.driver_root, &preset.driver_root) {
+                roots.driver.clone_from(root);
+            }
+            if self.roots.dev_root.is_none() {
+                let dev = preset.dev_root.as_ref();
+                // A driver root that was named has its own nodes, unless somebody says otherwise.
+                let own = self.roots.driver_root.is_some();
+                roots.dev = dev.filter(|_| !own).unwrap_or(&roots.driver).clone();
+            }
+        }
+        roots
+    }
+
+    fn nvml(&self) -> NvmlLibrary {
+        NvmlLibrary {
+            search: self.content_search(),
+            ..self.roots.nvml()
+        }
+    }
+
+    /// Library directories instead of the usual ones: flags, then the preset. With 32-bit
+    /// libraries wanted, a preset's directories of those come through the manifest.
+    fn content_search(&self) -> Vec<PathBuf> {
+        let named = self.roots.library_search_path.clone();
+        match &self.content.preset {
+            Some(preset) if named.is_empty() => preset.library_dirs().to_vec(),
+            _ => named,
+        }
     }
 
     fn build_options(&self) -> anyhow::Result<BuildOptions> {
-        let kind = Kind::new(&self.vendor, &self.class).context("--vendor and --class")?;
         let text = |path: &Path| {
             let text = path.to_str().map(str::to_owned);
             text.with_context(|| format!("{} is no UTF-8 text", path.display()))
         };
-        let roots = self.roots.roots();
+        let roots = self.roots();
+        let preset = self.content.preset.as_ref();
         let host_driver_root = match &self.host_driver_root {
             Some(root) => root.clone(),
-            None => text(&roots.driver)?,
+            None => match preset.and_then(|preset| preset.host_driver_root.clone()) {
+                Some(root) => root,
+                None => text(&roots.driver)?,
+            },
         };
         let host_dev_root = match &self.host_dev_root {
             Some(root) => root.clone(),
             None if roots.dev == roots.driver => host_driver_root.clone(),
             None => text(&roots.dev)?,
         };
-        Ok(BuildOptions {
+        let mut options = BuildOptions {
             names: self
                 .device_name_strategy
                 .iter()
@@ -178,8 +278,21 @@ impl GenerateArgs {
             all_device: self.all_device,
             host_driver_root,
             host_dev_root,
-            ..BuildOptions::new(kind)
-        })
+            ..BuildOptions::new(self.kind()?)
+        };
+        self.content.apply(&mut options)?;
+        Ok(options)
+    }
+
+    /// What was named, else the mode's own.
+    fn kind(&self) -> anyhow::Result<Kind> {
+        let own = match self.content.mode.in_manifest() {
+            Some(mode) => mode_kind(&self.content.manifest()?, mode)?,
+            None => Kind::new("nvidia.com", "gpu")?,
+        };
+        let vendor = self.vendor.as_deref().unwrap_or(own.vendor());
+        let class = self.class.as_deref().unwrap_or(own.class());
+        Kind::new(vendor, class).context("--vendor and --class")
     }
 
     fn target(&self, kind: &Kind, is_root: bool) -> Target {
@@ -232,12 +345,12 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
     }
 }
 
-/// Names what was left out.
-fn report(inventory: &Inventory) -> Exit {
+/// Names what was left out. Whoever chose devices, and got them, has all that was asked for.
+fn report(inventory: &Inventory, chosen: &DeviceSelection) -> Exit {
     for fault in &inventory.faults {
         tracing::warn!("{fault}");
     }
-    if inventory.faults.is_empty() {
+    if inventory.faults.is_empty() || *chosen != DeviceSelection::All {
         Exit::Done
     } else {
         Exit::Findings
@@ -334,7 +447,7 @@ mod tests {
     #[test]
     fn the_dev_root_follows_the_driver_root_on_both_sides() {
         let moved = args(&["--driver-root=/d", "--host-driver-root=/h"]);
-        assert_eq!(moved.roots.roots().dev, Path::new("/d"));
+        assert_eq!(moved.roots().dev, Path::new("/d"));
         let options = moved.build_options().unwrap();
         assert_eq!(
             (

@@ -36,14 +36,12 @@ fn inventory(count: u32) -> Inventory {
         ],
     };
     Inventory {
-        source: Source::Nvml,
-        driver_version: "570.1".into(),
         gpus: (0..count).map(gpu).collect(),
         control: vec![
             node("/dev/nvidiactl", 195, 255),
             node("/dev/nvidia-uvm", 510, 0),
         ],
-        faults: Vec::new(),
+        ..Inventory::empty(Source::Nvml, "570.1")
     }
 }
 

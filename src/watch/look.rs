@@ -72,6 +72,7 @@ impl Look {
                 inventory,
                 spec,
                 outcome,
+                ..
             }) => {
                 if outcome == Outcome::Written {
                     info!(file = %self.options.output.display(), devices = spec.devices.len(), "CDI spec written");
@@ -120,8 +121,7 @@ impl Look {
             }
         };
         inventory
-            .gpus
-            .iter()
+            .devices()
             .map(|gpu| &gpu.id)
             .filter(is_ours)
             .cloned()
@@ -143,8 +143,7 @@ impl Look {
 
 fn summary(inventory: &Inventory) -> String {
     let gpus: Vec<_> = inventory
-        .gpus
-        .iter()
+        .devices()
         .map(|gpu| format!("{} (/dev/nvidia{})", gpu.id, gpu.minor))
         .collect();
     let faults: Vec<_> = inventory
