@@ -200,7 +200,7 @@ pub fn build(inventory: &Inventory, files: &DriverFiles, options: &BuildOptions)
                 .map(|node| device_node(node, options))
                 .collect(),
             mounts: mounts(files, &options.host_driver_root),
-            hooks: hook(options, vec![HookStep::libraries(files)]),
+            hooks: hook(inventory, files, options),
             ..ContainerEdits::default()
         },
         ..Spec::default()
@@ -226,7 +226,6 @@ fn edits(parts: &[&Part<'_>], inventory: &Inventory, options: &BuildOptions) -> 
     let mut seen = BTreeSet::new();
     let mut edits = ContainerEdits::default();
     let mut gids = BTreeSet::new();
-    let mut links = Vec::new();
     for part in parts {
         for node in &part.nodes {
             if !seen.insert(&node.path) {
@@ -244,27 +243,27 @@ fn edits(parts: &[&Part<'_>], inventory: &Inventory, options: &BuildOptions) -> 
                 gids.insert(gid);
             }
             edits.device_nodes.push(written);
-            links.extend(inventory.links.iter().filter(|link| link.node == node.path));
         }
     }
     edits.additional_gids = gids.into_iter().collect();
-    let steps = links
-        .into_iter()
+    edits
+}
+
+/// One hook for the whole spec, whichever of its devices a container gets: a link is made only
+/// where the node that it leads to is.
+fn hook(inventory: &Inventory, files: &DriverFiles, options: &BuildOptions) -> Vec<Hook> {
+    let Some(program) = options.hook.as_deref() else {
+        return Vec::new();
+    };
+    let links = inventory.links.iter().filter(|_| options.drm);
+    let steps: Vec<_> = links
         .map(|link| HookStep::Link {
             target: link.target.clone(),
             path: link.path.clone(),
         })
+        .chain([HookStep::libraries(files)])
         .collect();
-    edits.hooks = hook(options, steps);
-    edits
-}
-
-fn hook(options: &BuildOptions, steps: Vec<HookStep>) -> Vec<Hook> {
-    let program = options.hook.as_deref();
-    program
-        .and_then(|program| HookStep::hook(program, &steps))
-        .into_iter()
-        .collect()
+    HookStep::hook(program, &steps).into_iter().collect()
 }
 
 fn has_own_node(gpu: &Gpu) -> bool {
@@ -622,20 +621,24 @@ mod tests {
             target: "../renderD129".into(),
         }];
         let bare = build(&inventory, &files(), &options());
-        assert!(bare.devices[0].container_edits.hooks.is_empty());
         assert!(bare.container_edits.hooks.is_empty());
         let hooked = BuildOptions {
             hook: Some("/usr/bin/cdi-gen".into()),
             ..options()
         };
         let spec = build(&inventory, &files(), &hooked);
-        let hook = &spec.devices[0].container_edits.hooks[0];
+        let [hook] = spec.container_edits.hooks.as_slice() else {
+            panic!("one hook")
+        };
         assert!(
             hook.args
                 .contains(&"--link=../renderD129::/dev/dri/by-path/pci-0000:01:00.0-render".into())
         );
-        assert_eq!(spec.container_edits.hooks.len(), 1);
-        assert!(spec.devices[1].container_edits.hooks.is_empty());
+        assert!(
+            spec.devices
+                .iter()
+                .all(|device| device.container_edits.hooks.is_empty())
+        );
         spec.validate_for_writing().unwrap();
     }
 

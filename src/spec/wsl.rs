@@ -3,6 +3,7 @@
 //! The driver's files are Windows' own, in a directory of its driver store. That of NVIDIA's has
 //! `libcuda.so.1.1`; where several have, nobody but the user can know which is loaded.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use cdi::{ContainerEdits, Device, Spec};
@@ -199,14 +200,14 @@ fn files(root: &InRoot, store: &Path, options: &BuildOptions) -> Result<DriverFi
         }
         .into());
     }
-    // A link of the store that has a further name already keeps it.
-    let own: Vec<_> = files
+    // Links of the store have further names already, which must not be mounted twice.
+    let mut taken: BTreeSet<_> = files
         .libraries
         .iter()
         .map(|library| library.path.clone())
         .collect();
     for library in &mut files.libraries {
-        library.names.retain(|name| !own.contains(name));
+        library.names.retain(|name| taken.insert(name.clone()));
     }
     Ok(files)
 }
