@@ -70,6 +70,9 @@ pub struct ContentArgs {
     /// List of what to look for, instead of the built-in one
     #[arg(long, value_name = "FILE", env = "CDI_GEN_MANIFEST")]
     pub manifest: Option<PathBuf>,
+    /// Print the built-in list and do nothing else
+    #[arg(long)]
+    pub print_manifest: bool,
     /// Directory, inside the driver root, to search for settings instead of the usual ones
     /// (repeatable)
     #[arg(

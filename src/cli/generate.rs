@@ -13,7 +13,7 @@ use super::content::{ContentArgs, Mode};
 use super::exit::Exit;
 use super::report::{Report, ReportArg};
 use super::{RootArgs, absolute};
-use crate::driver::DriverFiles;
+use crate::driver::{DriverFiles, Manifest};
 use crate::gpu::{Inventory, NvmlLibrary};
 use crate::host::Roots;
 use crate::spec::{
@@ -140,13 +140,20 @@ impl GenerateArgs {
     /// Runs the command. An error has exit code 3 or, without a driver or GPU, 4:
     /// [`exit_of`] tells which.
     pub fn exec(&self) -> anyhow::Result<Exit> {
+        if self.content.print_manifest {
+            print(Manifest::builtin_text())?;
+            return Ok(Exit::Done);
+        }
+        if let Err(problem) = DeviceSelection::parse(&self.content.device_id) {
+            return Ok(usage(&format!("--device-id: {problem}")));
+        }
         let build = self.build_options()?;
         let is_root = rustix::process::geteuid().is_root();
         let target = self.target(&build.kind, is_root);
         if self.report.is_some() && matches!(target, Target::Stdout(_)) {
-            anyhow::bail!(
-                "--report needs stdout, so the spec must go to a file: name one with --output"
-            );
+            return Ok(usage(
+                "--report needs stdout, so the spec must go to a file: name one with --output",
+            ));
         }
         let made = self.make(&build)?;
         let exit = made
@@ -343,6 +350,12 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
         Some(error) if error.is_absence() => Exit::NoDriver,
         _ => Exit::Failure,
     }
+}
+
+/// Says what is wrong with the arguments where clap can't know it.
+fn usage(problem: &str) -> Exit {
+    tracing::error!("{problem}");
+    Exit::Usage
 }
 
 /// Names what was left out. Whoever chose devices, and got them, has all that was asked for.

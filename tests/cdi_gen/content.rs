@@ -50,8 +50,24 @@ fn a_report_and_a_spec_never_share_stdout() {
         return;
     }
     let run = Node::with_driver().run(&["--report=json"]);
-    assert_eq!((run.code, run.stdout.as_str()), (3, ""));
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""));
     assert!(run.stderr.contains("--output"), "{}", run.stderr);
+}
+
+#[test]
+fn the_built_in_manifest_can_be_printed_and_read_back() {
+    if !can_mknod() {
+        return;
+    }
+    let node = Node::with_driver();
+    let printed = node.run(&["--print-manifest"]);
+    assert_eq!(printed.code, 0);
+    node.put("manifest.yaml", printed.stdout.as_bytes());
+    let path = node.path("manifest.yaml").display().to_string();
+    assert_eq!(
+        node.run(&["--manifest", &path]).stdout,
+        node.run(&[]).stdout
+    );
 }
 
 #[test]
@@ -102,6 +118,7 @@ fn what_makes_no_sense_is_a_usage_error() {
         &["--mode=legacy"],
         &["--container-library-dir=lib"],
         &["--container-library-dir-32=/lib32"],
+        &["--device-id=all,0"],
     ] {
         let run = Node::bare().run(flags);
         assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{flags:?}");
