@@ -133,7 +133,7 @@ pub enum Mode {
     Wsl,
     /// Tegra (Jetson): what the lists of its system name
     Csv,
-    /// GPUDirect Storage
+    /// `GPUDirect` Storage
     Gds,
     /// InfiniBand verbs
     Mofed,

@@ -9,17 +9,13 @@ use cdi::{Format, Kind, Outcome};
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
 
-use super::content::{ContentArgs, Mode};
+use super::content::ContentArgs;
 use super::exit::Exit;
 use super::report::{Report, ReportArg};
 use super::{RootArgs, absolute};
-use crate::driver::{DriverFiles, Manifest};
-use crate::gpu::{Inventory, NvmlLibrary};
-use crate::host::Roots;
-use crate::spec::{
-    BuildOptions, DeviceSelection, Generated, NameStrategy, SpecError, generate, generate_mode,
-    generate_tegra, generate_wsl, is_tegra, is_wsl, mode_kind,
-};
+use crate::driver::Manifest;
+use crate::gpu::Inventory;
+use crate::spec::{BuildOptions, DeviceSelection, NameStrategy, SpecError};
 
 /// Where a dynamic spec belongs: it is gone at boot, when its facts are.
 const CDI_DIR: &str = "/var/run/cdi";
@@ -128,14 +124,6 @@ enum Target {
     File(PathBuf, Format),
 }
 
-/// A spec, and what is known of its making.
-struct Made {
-    spec: cdi::Spec,
-    files: DriverFiles,
-    /// Of GPUs; the other modes have none.
-    inventory: Option<Inventory>,
-}
-
 impl GenerateArgs {
     /// Runs the command. An error has exit code 3 or, without a driver or GPU, 4:
     /// [`exit_of`] tells which.
@@ -188,75 +176,6 @@ impl GenerateArgs {
         Ok(exit)
     }
 
-    /// Builds the spec that the mode asks for.
-    fn make(&self, build: &BuildOptions) -> anyhow::Result<Made> {
-        let (roots, nvml) = (self.roots(), self.nvml());
-        let mode = match self.content.mode {
-            Mode::Auto if is_wsl(&roots) => Mode::Wsl,
-            Mode::Auto if is_tegra(&roots, &nvml) => Mode::Csv,
-            Mode::Auto => Mode::Nvml,
-            mode => mode,
-        };
-        let made = match mode {
-            Mode::Wsl => generate_wsl(&roots, &self.content_search(), build)?,
-            Mode::Csv => generate_tegra(&roots, &self.content.csv_dir, build)?,
-            mode => match mode.in_manifest() {
-                Some(name) => generate_mode(&roots, &nvml, name, build)?,
-                None => {
-                    let Generated {
-                        inventory,
-                        files,
-                        spec,
-                    } = generate(&roots, &nvml, build)?;
-                    return Ok(Made {
-                        spec,
-                        files,
-                        inventory: Some(inventory),
-                    });
-                }
-            },
-        };
-        Ok(Made {
-            spec: made.spec,
-            files: made.files,
-            inventory: None,
-        })
-    }
-
-    /// The roots that count: flags, then the preset.
-    fn roots(&self) -> Roots {
-        let mut roots = self.roots.roots();
-        if let Some(preset) = &self.content.preset {
-            if let (None, Some(root)) = (&self.roots.driver_root, &preset.driver_root) {
-                roots.driver.clone_from(root);
-            }
-            if self.roots.dev_root.is_none() {
-                let dev = preset.dev_root.as_ref();
-                // A driver root that was named has its own nodes, unless somebody says otherwise.
-                let own = self.roots.driver_root.is_some();
-                roots.dev = dev.filter(|_| !own).unwrap_or(&roots.driver).clone();
-            }
-        }
-        roots
-    }
-
-    fn nvml(&self) -> NvmlLibrary {
-        NvmlLibrary {
-            search: self.content_search(),
-            ..self.roots.nvml()
-        }
-    }
-
-    /// Library directories instead of the usual ones: flags, then the preset. With 32-bit
-    /// libraries wanted, a preset's directories of those come through the manifest.
-    fn content_search(&self) -> Vec<PathBuf> {
-        let named = self.roots.library_search_path.clone();
-        match &self.content.preset {
-            Some(preset) if named.is_empty() => preset.library_dirs().to_vec(),
-            _ => named,
-        }
-    }
-
     fn build_options(&self) -> anyhow::Result<BuildOptions> {
         let text = |path: &Path| {
             let text = path.to_str().map(str::to_owned);
@@ -289,17 +208,6 @@ impl GenerateArgs {
         };
         self.content.apply(&mut options)?;
         Ok(options)
-    }
-
-    /// What was named, else the mode's own.
-    fn kind(&self) -> anyhow::Result<Kind> {
-        let own = match self.content.mode.in_manifest() {
-            Some(mode) => mode_kind(&self.content.manifest()?, mode)?,
-            None => Kind::new("nvidia.com", "gpu")?,
-        };
-        let vendor = self.vendor.as_deref().unwrap_or(own.vendor());
-        let class = self.class.as_deref().unwrap_or(own.class());
-        Kind::new(vendor, class).context("--vendor and --class")
     }
 
     fn target(&self, kind: &Kind, is_root: bool) -> Target {

@@ -6,6 +6,7 @@
 pub mod content;
 pub mod exit;
 pub mod generate;
+mod make;
 pub mod report;
 pub mod run;
 

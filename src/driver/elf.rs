@@ -62,9 +62,9 @@ pub(super) fn read(file: &File) -> Result<Elf, ElfError> {
     }
 }
 
-fn read_as<'data, H: FileHeader<Endian = Endianness>>(
+fn read_as<H: FileHeader<Endian = Endianness>>(
     header: &H,
-    cache: &'data ReadCache<&File>,
+    cache: &ReadCache<&File>,
     wanted: elf::Machine,
     width: Width,
 ) -> Result<Elf, ElfError> {

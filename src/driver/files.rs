@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::manifest::{Capability, FileEntry, FileKind, Manifest, ManifestError};
+use super::manifest::{FileEntry, FileKind, Manifest, ManifestError};
 use super::root::InRoot;
+use super::sets::Capability;
 use super::{others, scan, version};
 
 /// The libraries whose version says which driver is installed.
@@ -175,10 +176,9 @@ pub enum DriverError {
     },
     /// Something that the manifest requires.
     #[error(
-        "required files are missing below {}: {}{}",
+        "required files are missing below {}: {}",
         root.display(),
-        missing.join(", "),
-        rejected.iter().map(|why| format!("; {why}")).collect::<String>()
+        missing.iter().chain(rejected).map(String::as_str).collect::<Vec<_>>().join("; ")
     )]
     Missing {
         /// The root.

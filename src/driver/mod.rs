@@ -22,6 +22,7 @@ mod pattern;
 mod preset;
 mod root;
 mod scan;
+mod sets;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -29,10 +30,10 @@ mod version;
 pub use files::{Absent, DriverError, DriverFiles, Extra, FindOptions, Library, Program, Targets};
 pub use libraries::{LIBRARY_DIRS, nvml_library};
 pub use manifest::{
-    Capability, Directories, FileEntry, FileKind, InvalidCapability, Manifest, ManifestError,
-    ModeEntry, NodeEntry,
+    Directories, FileEntry, FileKind, Manifest, ManifestError, ModeEntry, NodeEntry,
 };
 pub(crate) use pattern::Pattern;
 pub use preset::{Preset, PresetError};
 pub use root::{InRoot, Resolved};
+pub use sets::{Capability, InvalidCapability};
 pub use version::is_driver_version;

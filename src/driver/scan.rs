@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::elf::{self, ElfError, Width};
 use super::files::{DriverError, FindOptions, Library, Targets, is_absent, read_error};
-use super::manifest::{Capability, FileEntry, FileKind};
+use super::manifest::{FileEntry, FileKind};
 use super::pattern::Pattern;
 use super::root::{InRoot, Resolved};
+use super::sets::Capability;
 use super::{ldcache, version};
 
 /// The loader's cache, inside the root.

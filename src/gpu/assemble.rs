@@ -204,6 +204,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "what a source gives")]
     fn part(slot: u32, uuid: &str) -> Result<MigSighting, Fault> {
         Ok(MigSighting {
             slot,
@@ -276,6 +277,7 @@ mod tests {
         assert_eq!(faults[0].gpu, "0 (0000:01:00.0)");
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "what a source gives")]
     fn with_mig(index: u32, parts: Vec<Result<MigSighting, Fault>>) -> Result<Sighting, Fault> {
         let uuid = format!("GPU-{index}");
         let bus = u8::try_from(index).unwrap();

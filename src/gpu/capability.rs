@@ -101,31 +101,29 @@ impl<'r> Capabilities<'r> {
         gi: u32,
         ci: u32,
     ) -> Result<[(Node, Option<u32>); 2], String> {
-        let of_gi = self.find(
+        let whole = self.find(
             &format!("gpu{gpu}/mig/gi{gi}/access"),
             &format!("gpu{gpu}/gi{gi}/access"),
         )?;
-        let of_ci = self.find(
+        let compute = self.find(
             &format!("gpu{gpu}/mig/gi{gi}/ci{ci}/access"),
             &format!("gpu{gpu}/gi{gi}/ci{ci}/access"),
         )?;
-        if of_gi.0.minor == of_ci.0.minor {
+        let own = [whole.0.minor, compute.0.minor];
+        if own[0] == own[1] {
             return Err(format!(
                 "its GPU instance and its compute instance have one capability, {}",
-                of_gi.0.minor
+                own[0]
             ));
         }
         // A part of one GPU never opens what is above all of them.
-        for wide in [NodeWide::Config, NodeWide::Monitor] {
-            let wide_minor = self.node_wide(wide).map(|(node, _)| node.minor);
-            if [of_gi.0.minor, of_ci.0.minor]
-                .iter()
-                .any(|minor| wide_minor.as_ref() == Ok(minor))
-            {
-                return Err(format!("its capability is the node-wide one, {wide}"));
+        for which in [NodeWide::Config, NodeWide::Monitor] {
+            let minor = self.node_wide(which).map(|(node, _)| node.minor);
+            if minor.is_ok_and(|minor| own.contains(&minor)) {
+                return Err(format!("its capability is the node-wide one, {which}"));
             }
         }
-        Ok([of_gi, of_ci])
+        Ok([whole, compute])
     }
 
     pub(super) fn node_wide(&self, which: NodeWide) -> Result<(Node, Option<u32>), String> {

@@ -155,7 +155,8 @@ fn files(root: &InRoot, store: &Path, options: &BuildOptions) -> Result<DriverFi
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             continue;
         };
-        let is_wanted = name.contains(".so") || name.ends_with(".bin") || name.ends_with(".dll");
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let is_wanted = name.contains(".so") || matches!(extension, Some("bin" | "dll"));
         let Ok(found) = root.file(&path) else {
             continue;
         };

@@ -1,5 +1,6 @@
 //! Makes a described node in a temporary directory, and runs `cdi-gen` over it.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -165,7 +166,7 @@ impl Node {
         if !content.majors.is_empty() {
             let mut text = "Character devices:\n  1 mem\n195 nvidia\n226 drm\n".to_owned();
             for (name, major) in &content.majors {
-                text.push_str(&format!("{major} {name}\n"));
+                writeln!(text, "{major} {name}").unwrap();
             }
             self.put("proc/devices", text.as_bytes());
         }
@@ -176,13 +177,11 @@ impl Node {
 
     fn library(&self, dir: &str, name: &str, narrow: bool) {
         let version = self.description.driver.as_deref().unwrap_or("0.0");
-        let (soname, file) = match name.split_once('=') {
-            Some((soname, file)) => (soname, file.to_owned()),
-            None => {
-                let stem = name.split(".so").next().unwrap();
-                (name, format!("{stem}.so.{version}"))
-            }
-        };
+        let stem = name.split(".so").next().unwrap();
+        let (soname, file) = name.split_once('=').map_or_else(
+            || (name, format!("{stem}.so.{version}")),
+            |(soname, file)| (soname, file.to_owned()),
+        );
         let dir = self.in_root(dir);
         let bytes = if narrow { library_32 } else { library }(Some(soname));
         self.put(&format!("{dir}/{file}"), &bytes);
