@@ -7,7 +7,10 @@
     reason = "helpers of tests fail the test, and say why one is skipped"
 )]
 
+#[path = "cdi_gen/content.rs"]
+mod content;
 #[path = "../src/driver/elf_fixture.rs"]
+#[expect(dead_code, reason = "these nodes have no 32-bit libraries")]
 mod elf_fixture;
 #[path = "cdi_gen/faults.rs"]
 mod faults;

@@ -9,12 +9,13 @@ use cdi::{Format, Kind, Outcome};
 use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
 
+use super::content::ContentArgs;
 use super::exit::Exit;
+use super::report::{Report, ReportArg};
 use super::{RootArgs, absolute};
+use crate::driver::Manifest;
 use crate::gpu::Inventory;
-use crate::spec::{
-    BuildOptions, Generated, NameStrategy, RefreshOptions, SpecError, generate, refresh,
-};
+use crate::spec::{BuildOptions, DeviceSelection, NameStrategy, SpecError};
 
 /// Where a dynamic spec belongs: it is gone at boot, when its facts are.
 const CDI_DIR: &str = "/var/run/cdi";
@@ -53,12 +54,15 @@ pub struct GenerateArgs {
     /// No device `all`; this is the default
     #[arg(long, overrides_with = "all_device")]
     pub no_all_device: bool,
-    /// Vendor part of the kind
-    #[arg(long, env = "CDI_GEN_VENDOR", default_value = "nvidia.com", value_parser = vendor)]
-    pub vendor: String,
-    /// Class part of the kind
-    #[arg(long, env = "CDI_GEN_CLASS", default_value = "gpu", value_parser = class)]
-    pub class: String,
+    /// Vendor part of the kind; nvidia.com, or the mode's
+    #[arg(long, alias = "cdi-vendor", env = "CDI_GEN_VENDOR", value_parser = vendor)]
+    pub vendor: Option<String>,
+    /// Class part of the kind; gpu, or the mode's
+    #[arg(long, alias = "cdi-class", env = "CDI_GEN_CLASS", value_parser = class)]
+    pub class: Option<String>,
+    /// Say what was done and left out, with reasons, on stdout; the spec must go to a file then
+    #[arg(long, value_enum, value_name = "FORMAT", env = "CDI_GEN_REPORT")]
+    pub report: Option<ReportArg>,
     /// The driver root as the container runtime on the host sees it; by default the driver root
     #[arg(long, value_name = "DIR", env = "CDI_GEN_HOST_DRIVER_ROOT", value_parser = absolute_text)]
     pub host_driver_root: Option<String>,
@@ -66,6 +70,9 @@ pub struct GenerateArgs {
     /// when both roots are one, else the dev root
     #[arg(long, value_name = "DIR", env = "CDI_GEN_HOST_DEV_ROOT", value_parser = absolute_text)]
     pub host_dev_root: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub content: ContentArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub roots: RootArgs,
@@ -121,55 +128,74 @@ impl GenerateArgs {
     /// Runs the command. An error has exit code 3 or, without a driver or GPU, 4:
     /// [`exit_of`] tells which.
     pub fn exec(&self) -> anyhow::Result<Exit> {
+        if self.content.print_manifest {
+            print(Manifest::builtin_text())?;
+            return Ok(Exit::Done);
+        }
+        if let Err(problem) = DeviceSelection::parse(&self.content.device_id) {
+            return Ok(usage(&format!("--device-id: {problem}")));
+        }
         let build = self.build_options()?;
         let is_root = rustix::process::geteuid().is_root();
-        let inventory = match self.target(&build.kind, is_root) {
+        let target = self.target(&build.kind, is_root);
+        if self.report.is_some() && matches!(target, Target::Stdout(_)) {
+            return Ok(usage(
+                "--report needs stdout, so the spec must go to a file: name one with --output",
+            ));
+        }
+        let made = self.make(&build)?;
+        let exit = made
+            .inventory
+            .as_ref()
+            .map_or(Exit::Done, |inventory| report(inventory, &build.devices));
+        let done = match target {
             Target::Stdout(format) => {
-                let Generated { inventory, spec } =
-                    generate(&self.roots.roots(), &self.roots.nvml(), &build)?;
-                print(&spec.emit(format))?;
-                inventory
+                print(&made.spec.emit(format))?;
+                return Ok(exit);
             }
             Target::File(output, format) => {
-                let refreshed = refresh(&RefreshOptions {
-                    roots: self.roots.roots(),
-                    nvml: self.roots.nvml(),
-                    build,
-                    output: output.clone(),
-                    format,
-                })?;
-                let did = match refreshed.outcome {
-                    Outcome::Written => "written",
-                    Outcome::Unchanged => "already up to date",
-                };
+                let did =
+                    match cdi::write_spec(&output, &made.spec, format).map_err(SpecError::from)? {
+                        Outcome::Written => "written",
+                        Outcome::Unchanged => "already up to date",
+                    };
                 tracing::info!(
-                    devices = refreshed.spec.devices.len(),
+                    devices = made.spec.devices.len(),
                     "{} {did}",
                     output.display()
                 );
-                refreshed.inventory
+                (output.display().to_string(), did)
             }
         };
-        Ok(report(&inventory))
+        if self.report.is_some() {
+            let report = Report::new(&made.spec, made.inventory.as_ref(), &made.files, done, exit);
+            let mut text = serde_json::to_string_pretty(&report).context("the report")?;
+            text.push('\n');
+            print(&text)?;
+        }
+        Ok(exit)
     }
 
     fn build_options(&self) -> anyhow::Result<BuildOptions> {
-        let kind = Kind::new(&self.vendor, &self.class).context("--vendor and --class")?;
         let text = |path: &Path| {
             let text = path.to_str().map(str::to_owned);
             text.with_context(|| format!("{} is no UTF-8 text", path.display()))
         };
-        let roots = self.roots.roots();
+        let roots = self.roots();
+        let preset = self.content.preset.as_ref();
         let host_driver_root = match &self.host_driver_root {
             Some(root) => root.clone(),
-            None => text(&roots.driver)?,
+            None => match preset.and_then(|preset| preset.host_driver_root.clone()) {
+                Some(root) => root,
+                None => text(&roots.driver)?,
+            },
         };
         let host_dev_root = match &self.host_dev_root {
             Some(root) => root.clone(),
             None if roots.dev == roots.driver => host_driver_root.clone(),
             None => text(&roots.dev)?,
         };
-        Ok(BuildOptions {
+        let mut options = BuildOptions {
             names: self
                 .device_name_strategy
                 .iter()
@@ -178,8 +204,10 @@ impl GenerateArgs {
             all_device: self.all_device,
             host_driver_root,
             host_dev_root,
-            ..BuildOptions::new(kind)
-        })
+            ..BuildOptions::new(self.kind()?)
+        };
+        self.content.apply(&mut options)?;
+        Ok(options)
     }
 
     fn target(&self, kind: &Kind, is_root: bool) -> Target {
@@ -232,12 +260,18 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
     }
 }
 
-/// Names what was left out.
-fn report(inventory: &Inventory) -> Exit {
+/// Says what is wrong with the arguments where clap can't know it.
+fn usage(problem: &str) -> Exit {
+    tracing::error!("{problem}");
+    Exit::Usage
+}
+
+/// Names what was left out. Whoever chose devices, and got them, has all that was asked for.
+fn report(inventory: &Inventory, chosen: &DeviceSelection) -> Exit {
     for fault in &inventory.faults {
         tracing::warn!("{fault}");
     }
-    if inventory.faults.is_empty() {
+    if inventory.faults.is_empty() || *chosen != DeviceSelection::All {
         Exit::Done
     } else {
         Exit::Findings
@@ -334,7 +368,7 @@ mod tests {
     #[test]
     fn the_dev_root_follows_the_driver_root_on_both_sides() {
         let moved = args(&["--driver-root=/d", "--host-driver-root=/h"]);
-        assert_eq!(moved.roots.roots().dev, Path::new("/d"));
+        assert_eq!(moved.roots().dev, Path::new("/d"));
         let options = moved.build_options().unwrap();
         assert_eq!(
             (

@@ -3,9 +3,12 @@
 //! Owns the flags, their environment variables and the exit codes. Decides nothing about GPUs:
 //! each command turns arguments into options, calls the library, and prints.
 
+pub mod content;
 pub mod exit;
 pub mod generate;
 mod heap;
+mod make;
+pub mod report;
 pub mod run;
 
 use std::io::{self, IsTerminal};
@@ -22,9 +25,9 @@ use crate::host::Roots;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Host")]
 pub struct RootArgs {
-    /// Root directory of the driver's files
-    #[arg(long, value_name = "DIR", env = "CDI_GEN_DRIVER_ROOT", default_value = "/", value_parser = absolute)]
-    pub driver_root: PathBuf,
+    /// Root directory of the driver's files; `/` by default
+    #[arg(long, value_name = "DIR", env = "CDI_GEN_DRIVER_ROOT", value_parser = absolute)]
+    pub driver_root: Option<PathBuf>,
     /// Directory that contains `dev`; by default the driver root
     #[arg(long, value_name = "DIR", env = "CDI_GEN_DEV_ROOT", value_parser = absolute)]
     pub dev_root: Option<PathBuf>,
@@ -52,9 +55,10 @@ pub struct RootArgs {
 impl RootArgs {
     /// The roots that the library takes.
     pub fn roots(&self) -> Roots {
+        let driver = self.driver_root.clone().unwrap_or_else(|| "/".into());
         Roots {
-            driver: self.driver_root.clone(),
-            dev: self.dev_root.as_ref().unwrap_or(&self.driver_root).clone(),
+            dev: self.dev_root.as_ref().unwrap_or(&driver).clone(),
+            driver,
             sys: self.sys_root.clone(),
             proc: self.proc_root.clone(),
             ..Roots::default()

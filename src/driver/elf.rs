@@ -5,17 +5,28 @@
 
 use std::fs::File;
 
-use object::elf::{self, FileHeader64};
-use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
+use object::elf::{self, FileHeader32, FileHeader64};
+use object::read::elf::{Dyn as _, FileHeader, ProgramHeader as _};
 use object::read::{ReadCache, StringTable};
 use object::{Endianness, ReadRef as _};
 
 /// No dynamic segment of a real library comes near this; it bounds what a torn header makes us read.
 const DYNAMIC_MAX: u64 = 1 << 20;
 
+/// How wide a library's addresses are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Width {
+    /// This machine's own.
+    Bits64,
+    /// Of its older sibling, whose programs it can run.
+    Bits32,
+}
+
 /// A file of this machine's kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Elf {
+    /// See [`Width`].
+    pub(super) width: Width,
     /// `DT_SONAME`, when there is one that can be a file name.
     pub(super) soname: Option<String>,
 }
@@ -23,9 +34,9 @@ pub(super) struct Elf {
 /// Why a file is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ElfError {
-    /// No ELF file of 64 bits; 32-bit libraries lie beside their 64-bit namesakes.
-    #[error("not a 64-bit ELF file")]
-    NotElf64,
+    /// No ELF file at all, such as a linker script.
+    #[error("not an ELF file")]
+    NotElf,
     /// Built for another architecture.
     #[error("built for ELF machine {0}, not for this one")]
     Machine(u16),
@@ -35,33 +46,51 @@ pub(super) enum ElfError {
 }
 
 #[cfg(target_arch = "x86_64")]
-const MACHINE: elf::Machine = elf::EM_X86_64;
+const MACHINES: (elf::Machine, elf::Machine) = (elf::EM_X86_64, elf::EM_386);
 #[cfg(target_arch = "aarch64")]
-const MACHINE: elf::Machine = elf::EM_AARCH64;
+const MACHINES: (elf::Machine, elf::Machine) = (elf::EM_AARCH64, elf::EM_ARM);
 
 /// Reads the headers of a file.
 pub(super) fn read(file: &File) -> Result<Elf, ElfError> {
     let cache = ReadCache::new(file);
-    let header = FileHeader64::<Endianness>::parse(&cache).map_err(|_| ElfError::NotElf64)?;
+    if let Ok(header) = FileHeader64::<Endianness>::parse(&cache) {
+        read_as(header, &cache, MACHINES.0, Width::Bits64)
+    } else if let Ok(header) = FileHeader32::<Endianness>::parse(&cache) {
+        read_as(header, &cache, MACHINES.1, Width::Bits32)
+    } else {
+        Err(ElfError::NotElf)
+    }
+}
+
+fn read_as<H: FileHeader<Endian = Endianness>>(
+    header: &H,
+    cache: &ReadCache<&File>,
+    wanted: elf::Machine,
+    width: Width,
+) -> Result<Elf, ElfError> {
+    let nameless = Elf {
+        width,
+        soname: None,
+    };
     let endian = header.endian().map_err(|error| damaged(&error))?;
     let machine = header.e_machine(endian);
-    if machine != MACHINE {
+    if machine != wanted {
         return Err(ElfError::Machine(machine.0));
     }
     let segments = header
-        .program_headers(endian, &cache)
+        .program_headers(endian, cache)
         .map_err(|error| damaged(&error))?;
     let Some(dynamic) = segments
         .iter()
         .find(|segment| segment.p_type(endian) == elf::PT_DYNAMIC)
     else {
-        return Ok(Elf { soname: None });
+        return Ok(nameless);
     };
-    if dynamic.p_filesz(endian) > DYNAMIC_MAX {
+    if dynamic.p_filesz(endian).into() > DYNAMIC_MAX {
         return Err(ElfError::Damaged("its dynamic segment is too large".into()));
     }
     let entries = dynamic
-        .dynamic(endian, &cache)
+        .dynamic(endian, cache)
         .map_err(|error| damaged(&error))?
         .unwrap_or_default();
     let value = |tag| {
@@ -69,32 +98,34 @@ pub(super) fn read(file: &File) -> Result<Elf, ElfError> {
             .iter()
             .take_while(|entry| entry.d_tag(endian) != elf::DT_NULL)
             .find(|entry| entry.d_tag(endian) == tag)
-            .map(|entry| entry.d_val(endian))
+            .map(|entry| -> u64 { entry.d_val(endian).into() })
     };
     let (Some(soname), Some(strings), Some(size)) = (
         value(elf::DT_SONAME),
         value(elf::DT_STRTAB),
         value(elf::DT_STRSZ),
     ) else {
-        return Ok(Elf { soname: None });
+        return Ok(nameless);
     };
     let offset = segments
         .iter()
         .filter(|segment| segment.p_type(endian) == elf::PT_LOAD)
         .find_map(|segment| {
-            let into = strings.checked_sub(segment.p_vaddr(endian))?;
-            (into < segment.p_filesz(endian)).then(|| segment.p_offset(endian).checked_add(into))?
+            let into = strings.checked_sub(segment.p_vaddr(endian).into())?;
+            (into < segment.p_filesz(endian).into())
+                .then(|| segment.p_offset(endian).into().checked_add(into))?
         })
         .ok_or_else(|| ElfError::Damaged("its string table is in no segment".into()))?;
     let end = offset
         .checked_add(size)
-        .filter(|end| (&cache).len().is_ok_and(|len| *end <= len))
+        .filter(|end| cache.len().is_ok_and(|len| *end <= len))
         .ok_or_else(|| ElfError::Damaged("its string table is cut off".into()))?;
     let name = u32::try_from(soname)
         .ok()
-        .and_then(|soname| StringTable::new(&cache, offset, end).get(soname).ok())
+        .and_then(|soname| StringTable::new(cache, offset, end).get(soname).ok())
         .ok_or_else(|| ElfError::Damaged("its SONAME is outside the string table".into()))?;
     Ok(Elf {
+        width,
         soname: std::str::from_utf8(name)
             .ok()
             .filter(|name| is_file_name(name))
@@ -123,7 +154,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::driver::elf_fixture::library;
+    use crate::driver::elf_fixture::{library, library_32};
 
     fn read_bytes(bytes: &[u8]) -> Result<Elf, ElfError> {
         let mut file = tempfile::tempfile().unwrap();
@@ -148,14 +179,16 @@ mod tests {
 
     #[test]
     fn other_classes_and_machines_are_told_apart() {
-        let mut narrow = library(Some("libcuda.so.1"));
-        narrow[4] = 1;
-        assert_eq!(read_bytes(&narrow), Err(ElfError::NotElf64));
+        let narrow = read_bytes(&library_32(Some("libcuda.so.1"))).unwrap();
+        assert_eq!(narrow.width, Width::Bits32);
+        assert_eq!(narrow.soname.as_deref(), Some("libcuda.so.1"));
+        let wide = read_bytes(&library(Some("libcuda.so.1"))).unwrap();
+        assert_eq!(wide.width, Width::Bits64);
         let mut foreign = library(Some("libcuda.so.1"));
         foreign[18..20].copy_from_slice(&21_u16.to_le_bytes());
         assert_eq!(read_bytes(&foreign), Err(ElfError::Machine(21)));
-        assert_eq!(read_bytes(b"#!/bin/sh\n"), Err(ElfError::NotElf64));
-        assert_eq!(read_bytes(b""), Err(ElfError::NotElf64));
+        assert_eq!(read_bytes(b"#!/bin/sh\n"), Err(ElfError::NotElf));
+        assert_eq!(read_bytes(b""), Err(ElfError::NotElf));
     }
 
     #[test]
@@ -167,10 +200,11 @@ mod tests {
     proptest! {
         #[test]
         fn a_torn_or_scribbled_file_never_panics(
+            narrow: bool,
             cut in 0_usize..600,
             scribbles in prop::collection::vec((0_usize..600, any::<u8>()), 0..8),
         ) {
-            let mut bytes = library(Some("libcuda.so.1"));
+            let mut bytes = if narrow { library_32 } else { library }(Some("libcuda.so.1"));
             for (at, byte) in scribbles {
                 if let Some(target) = bytes.get_mut(at) {
                     *target = byte;

@@ -1,61 +1,109 @@
-//! The files of one driver version.
+//! The files of one driver version: what was found, and why there may be nothing.
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::root::{InRoot, Resolved};
-use super::{elf, libraries, version};
-
-/// Programs that a GPU container may call, in the directories of [`PROGRAM_DIRS`].
-const PROGRAMS: [&str; 5] = [
-    "nvidia-smi",
-    "nvidia-debugdump",
-    "nvidia-persistenced",
-    "nvidia-cuda-mps-control",
-    "nvidia-cuda-mps-server",
-];
-
-/// First hit counts. `PATH` plays no part: a unit and a shell would get different specs.
-const PROGRAM_DIRS: [&str; 6] = [
-    "/usr/bin",
-    "/usr/sbin",
-    "/usr/local/bin",
-    "/usr/local/sbin",
-    "/bin",
-    "/sbin",
-];
+use super::manifest::{FileEntry, FileKind, Manifest, ManifestError};
+use super::root::InRoot;
+use super::sets::Capability;
+use super::{others, scan, version};
 
 /// The libraries whose version says which driver is installed.
 const KEY_LIBRARIES: [&str; 2] = ["libcuda", "libnvidia-ml"];
 
-/// Libraries whose file name carries another version than the driver's.
-const OWN_VERSION: [&str; 1] = ["libnvidia-nvvm70.so."];
+/// What is looked for, where, and where it goes in the container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FindOptions {
+    /// What there is to look for.
+    pub manifest: Manifest,
+    /// Which of it.
+    pub capabilities: BTreeSet<Capability>,
+    /// Library directories instead of the manifest's and the loader cache's; absolute, inside the
+    /// root.
+    pub library_search: Vec<PathBuf>,
+    /// Directories of settings instead of the manifest's; likewise.
+    pub config_search: Vec<PathBuf>,
+    /// Where things go in the container.
+    pub targets: Targets,
+    /// Release of the running kernel, for firmware.
+    pub kernel: Option<String>,
+    /// A firmware directory that the kernel was told to look into first.
+    pub firmware: Option<PathBuf>,
+}
 
-/// A shared library. All paths are absolute inside the driver root.
+/// Directories in the container; where one is not set, each file goes to where it was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Targets {
+    /// Of libraries.
+    pub lib: Option<PathBuf>,
+    /// Of 32-bit libraries; beside those of 64 bits when only `lib` is set.
+    pub lib32: Option<PathBuf>,
+    /// Of programs.
+    pub bin: Option<PathBuf>,
+}
+
+impl FindOptions {
+    /// The default sets, in the usual places, to where they were found.
+    pub fn new(manifest: Manifest) -> Self {
+        Self {
+            manifest,
+            capabilities: Capability::defaults(),
+            library_search: Vec::new(),
+            config_search: Vec::new(),
+            targets: Targets::default(),
+            kernel: None,
+            firmware: None,
+        }
+    }
+}
+
+/// A shared library. All paths are absolute; `file` is inside the driver root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Library {
     /// The file itself, all links resolved.
     pub file: PathBuf,
-    /// Where it was found: the real directory and the versioned name.
+    /// Where it goes: by default the real directory and the versioned name under which it was
+    /// found.
     pub path: PathBuf,
-    /// The further paths under which the loader and programs ask for it: its SONAME, and
-    /// `libcuda.so` for libcuda.
+    /// The further paths under which the loader and programs ask for it: its SONAME, the links that
+    /// lie beside it, and the names that the manifest adds.
     pub names: Vec<PathBuf>,
 }
 
-/// A program. All paths are absolute inside the driver root.
+/// A program. All paths are absolute; `file` is inside the driver root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Program {
     /// The file itself, all links resolved.
     pub file: PathBuf,
-    /// Where it was found.
+    /// Where it goes.
     pub path: PathBuf,
 }
 
+/// Anything else that is mounted. All paths are absolute; `file` is inside the driver root.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Extra {
+    /// The thing itself, all links resolved.
+    pub file: PathBuf,
+    /// Where it goes.
+    pub path: PathBuf,
+    /// What it is.
+    pub kind: FileKind,
+    /// Whether the container may write to it.
+    pub writable: bool,
+}
+
+/// An entry of the manifest of which nothing was found, and that is no failure.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Absent {
+    /// The entry's name.
+    pub name: String,
+    /// Its patterns.
+    pub files: Vec<String>,
+}
+
 /// What a container needs of the driver.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DriverFiles {
     /// The version which the libraries carry in their names.
     pub version: String,
@@ -63,6 +111,10 @@ pub struct DriverFiles {
     pub libraries: Vec<Library>,
     /// Sorted by path.
     pub programs: Vec<Program>,
+    /// Sorted by path.
+    pub extras: Vec<Extra>,
+    /// In the manifest's order.
+    pub absent: Vec<Absent>,
 }
 
 /// The files are not there, or not those of the running driver.
@@ -91,6 +143,9 @@ pub enum DriverError {
     /// The version is no version, so no file can be looked for.
     #[error("`{0}` is no driver version")]
     Version(String),
+    /// See [`ManifestError`].
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
     /// The running driver and the files are not of one version.
     #[error(
         "the running driver is {running}, but below {} lie files of {}: finish the upgrade (reload the kernel modules or reboot), or name the right driver root",
@@ -119,56 +174,50 @@ pub enum DriverError {
         /// The directories, inside the root.
         searched: Vec<PathBuf>,
     },
+    /// Something that the manifest requires.
+    #[error(
+        "required files are missing below {}: {}",
+        root.display(),
+        missing.iter().chain(rejected).map(String::as_str).collect::<Vec<_>>().join("; ")
+    )]
+    Missing {
+        /// The root.
+        root: PathBuf,
+        /// Entries of the manifest with their patterns, in words.
+        missing: Vec<String>,
+        /// What lies there and can't be taken, in words.
+        rejected: Vec<String>,
+    },
 }
 
 impl DriverFiles {
-    /// Finds the files of driver `running` below `root`; `search` replaces the usual library
-    /// directories (absolute, inside the root).
+    /// Finds what the built-in manifest names for the default capabilities; `search` replaces the
+    /// usual library directories (absolute, inside the root).
     pub fn find(root: &Path, running: &str, search: &[PathBuf]) -> Result<Self, DriverError> {
+        let options = FindOptions {
+            library_search: search.to_vec(),
+            ..FindOptions::new(Manifest::builtin()?)
+        };
+        Self::find_with(root, running, &options)
+    }
+
+    /// Finds the files of driver `running` below `root`.
+    pub fn find_with(
+        root: &Path,
+        running: &str,
+        options: &FindOptions,
+    ) -> Result<Self, DriverError> {
         if !version::is_driver_version(running) {
             return Err(DriverError::Version(running.chars().take(80).collect()));
         }
-        let root = InRoot::open(root).map_err(|source| DriverError::Root {
-            root: root.to_owned(),
-            source,
-        })?;
-        let dirs = libraries::dirs(search);
-        let mut libraries = Vec::new();
-        let mut others = BTreeSet::new();
-        let mut seen = BTreeSet::new();
-        for dir in &dirs {
-            let opened = match root.dir(dir) {
-                Ok(opened) => opened,
-                Err(error) if is_absent(&error) => continue,
-                Err(source) => return Err(read_error(&root, dir, source)),
-            };
-            if !seen.insert(opened.path.clone()) {
-                continue;
-            }
-            let names = InRoot::names(&opened).map_err(|e| read_error(&root, dir, e))?;
-            for name in names.iter().filter_map(|name| name.to_str()) {
-                let found = version::of_library(name);
-                if let Some(other) = found.filter(|found| *found != running) {
-                    let stem = name.split(".so.").next().unwrap_or_default();
-                    others.insert((stem.to_owned(), other.to_owned()));
-                }
-                let own = OWN_VERSION.iter().any(|prefix| name.starts_with(prefix));
-                if found == Some(running) || own {
-                    libraries.extend(library(&root, &opened, dir, name)?);
-                }
-            }
-        }
-        let has = |stem: &str| {
-            let name = format!("{stem}.so.{running}");
-            libraries
-                .iter()
-                .any(|found: &Library| found.path.file_name().is_some_and(|n| *n == *name))
-        };
+        let root = open(root)?;
+        let scan = scan::libraries(&root, running, options)?;
+        let has = |stem: &str| scan.present.contains(stem);
         // Packages are upgraded one by one, so each of the two may be the one that lags behind.
         let lagging: BTreeSet<_> = KEY_LIBRARIES
             .iter()
             .filter(|stem| !has(stem))
-            .flat_map(|stem| others.iter().filter(move |(of, _)| of == *stem))
+            .flat_map(|stem| scan.others.iter().filter(move |(of, _)| of == *stem))
             .map(|(_, version)| version.clone())
             .collect();
         if !lagging.is_empty() {
@@ -178,133 +227,89 @@ impl DriverFiles {
                 root: root.path().to_owned(),
             });
         }
-        let complete = KEY_LIBRARIES.iter().any(|stem| has(stem));
-        if !complete {
+        if !KEY_LIBRARIES.iter().any(|stem| has(stem)) {
             return Err(DriverError::NoLibraries {
                 running: running.to_owned(),
                 root: root.path().to_owned(),
-                searched: dirs,
+                searched: scan.searched,
             });
         }
-        if !has("libcuda") {
-            tracing::warn!(
-                root = %root.path().display(),
-                "no libcuda.so.{running} below the driver root: CUDA programs won't start with this spec"
-            );
+        let entries = options.manifest.files.iter();
+        let rest = others::find(&root, Some(running), options, entries.clone())?;
+        let mut missing = Vec::new();
+        let mut absent = Vec::new();
+        for entry in entries.filter(|entry| entry.is_selected(&options.capabilities)) {
+            if scan.satisfied.contains(&entry.name) || rest.satisfied.contains(&entry.name) {
+                continue;
+            }
+            if entry.required_for.is_disjoint(&options.capabilities) {
+                absent.push(Absent::of(entry, running));
+            } else {
+                let Absent { name, files } = Absent::of(entry, running);
+                missing.push(format!("{name} ({})", files.join(", ")));
+            }
+        }
+        if !missing.is_empty() {
+            return Err(DriverError::Missing {
+                root: root.path().to_owned(),
+                missing,
+                rejected: scan.rejected,
+            });
         }
         Ok(Self {
             version: running.to_owned(),
-            libraries: without_clashes(libraries),
-            programs: programs(&root)?,
+            libraries: scan.libraries,
+            programs: rest.programs,
+            extras: rest.extras,
+            absent,
+        })
+    }
+
+    /// Finds `entries` alone, none of which depends on a driver version.
+    pub fn find_extras(
+        root: &Path,
+        entries: &[FileEntry],
+        options: &FindOptions,
+    ) -> Result<Self, DriverError> {
+        let root = open(root)?;
+        let found = others::find(&root, None, options, entries.iter())?;
+        Ok(Self {
+            programs: found.programs,
+            extras: found.extras,
+            ..Self::default()
         })
     }
 }
 
-/// One library, or none when it isn't of this machine's kind.
-fn library(
-    root: &InRoot,
-    dir: &Resolved,
-    searched: &Path,
-    name: &str,
-) -> Result<Option<Library>, DriverError> {
-    let path = dir.path.join(name);
-    let found = match root.file(&path) {
-        Ok(found) => found,
-        Err(error) if is_absent(&error) || error.kind() == io::ErrorKind::InvalidInput => {
-            tracing::warn!(path = %path.display(), %error, "a driver library is left out");
-            return Ok(None);
+impl Absent {
+    fn of(entry: &FileEntry, running: &str) -> Self {
+        Self {
+            name: entry.name.clone(),
+            files: entry
+                .files
+                .iter()
+                .map(|file| file.replace("{version}", running))
+                .collect(),
         }
-        Err(source) => return Err(read_error(root, &path, source)),
-    };
-    if found.path.to_str().is_none() || path.to_str().is_none() {
-        tracing::warn!(path = %path.display(), "a driver library is left out: its path is no UTF-8 text, as a spec needs");
-        return Ok(None);
     }
-    let elf = match elf::read(&found.file) {
-        Ok(elf) => elf,
-        Err(error @ (elf::ElfError::NotElf64 | elf::ElfError::Machine(_))) => {
-            tracing::debug!(path = %path.display(), %error, "a driver library is left out");
-            return Ok(None);
-        }
-        Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "a driver library is left out");
-            return Ok(None);
-        }
-    };
-    // The loader doesn't look into Debian's private directory; there, links lead to it from above.
-    let loader_dir = [searched, &dir.path]
-        .into_iter()
-        .find_map(|dir| dir.to_str()?.strip_suffix("/nvidia/current"))
-        .map_or(dir.path.as_path(), Path::new);
-    let mut names: Vec<PathBuf> = elf
-        .soname
-        .into_iter()
-        .map(|soname| loader_dir.join(soname))
-        .collect();
-    if name.starts_with("libcuda.so.") {
-        names.push(loader_dir.join("libcuda.so"));
-    }
-    names.retain(|name| *name != path);
-    Ok(Some(Library {
-        file: found.path,
-        path,
-        names,
-    }))
 }
 
-/// Two libraries may claim one name (two directories with the same driver); the first in search
-/// order keeps it, so the spec never depends on the order of mounts.
-fn without_clashes(libraries: Vec<Library>) -> Vec<Library> {
-    let mut taken = BTreeSet::new();
-    let mut kept: Vec<_> = libraries
-        .into_iter()
-        .filter(|library| taken.insert(library.path.clone()))
-        .collect();
-    for library in &mut kept {
-        library.names.retain(|name| taken.insert(name.clone()));
-    }
-    kept.sort_by(|a, b| a.path.cmp(&b.path));
-    kept
+fn open(root: &Path) -> Result<InRoot, DriverError> {
+    InRoot::open(root).map_err(|source| DriverError::Root {
+        root: root.to_owned(),
+        source,
+    })
 }
 
-fn programs(root: &InRoot) -> Result<Vec<Program>, DriverError> {
-    let mut found = Vec::new();
-    for name in PROGRAMS {
-        for dir in PROGRAM_DIRS {
-            let path = Path::new(dir).join(name);
-            match root.file(&path) {
-                Ok(resolved) => {
-                    let mode = resolved
-                        .file
-                        .metadata()
-                        .map_err(|e| read_error(root, &path, e))?
-                        .permissions()
-                        .mode();
-                    if mode & 0o111 != 0 && resolved.path.to_str().is_some() {
-                        found.push(Program {
-                            file: resolved.path,
-                            path,
-                        });
-                        break;
-                    }
-                }
-                Err(error) if is_absent(&error) || error.kind() == io::ErrorKind::InvalidInput => {}
-                Err(source) => return Err(read_error(root, &path, source)),
-            }
-        }
-    }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
-}
-
-fn is_absent(error: &io::Error) -> bool {
+/// Whether nothing lies there: a dangling link and a loop lead nowhere.
+pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     ) || error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
 }
 
-fn read_error(root: &InRoot, path: &Path, source: io::Error) -> DriverError {
+pub(super) fn read_error(root: &InRoot, path: &Path, source: io::Error) -> DriverError {
     DriverError::Read {
         root: root.path().to_owned(),
         path: path.to_owned(),

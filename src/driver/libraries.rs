@@ -1,9 +1,10 @@
-//! Where libraries are looked for, and the NVML library among them.
+//! Where libraries are looked for when nobody says otherwise, and the NVML library among them.
 
 use std::path::{Path, PathBuf};
 
-use super::elf;
+use super::elf::{self, Width};
 use super::root::InRoot;
+use super::scan;
 
 /// Library directories of every layout that needs no option, in order of preference: multiarch,
 /// `lib64`, plain `lib` (Arch, Gentoo), each with Debian's `nvidia/current`. Several may be one
@@ -28,23 +29,22 @@ pub const LIBRARY_DIRS: [&str; 14] = [
 /// The library that NVML is loaded from.
 const NVML: &str = "libnvidia-ml.so.1";
 
-/// The directories to search: the caller's, or else the usual ones.
-pub(super) fn dirs(search: &[PathBuf]) -> Vec<PathBuf> {
-    if search.is_empty() {
-        LIBRARY_DIRS.iter().map(PathBuf::from).collect()
-    } else {
-        search.to_vec()
-    }
-}
-
 /// Where `libnvidia-ml.so.1` of this machine's kind is below a driver root: a path that this
 /// process can open, with every link resolved inside the root. `search` replaces the usual
-/// directories. None when there is none, or no such root.
+/// directories and the root's loader cache. None when there is none, or no such root.
 pub fn nvml_library(root: &Path, search: &[PathBuf]) -> Option<PathBuf> {
     let root = InRoot::open(root).ok()?;
-    dirs(search).iter().find_map(|dir| {
+    let in_dir = |dir: &Path| {
         let found = root.file(&dir.join(NVML)).ok()?;
-        elf::read(&found.file).ok()?;
-        Some(root.path().join(found.path.strip_prefix("/").ok()?))
-    })
+        let elf = elf::read(&found.file).ok()?;
+        let inside = found.path.strip_prefix("/").ok()?;
+        (elf.width == Width::Bits64).then(|| root.path().join(inside))
+    };
+    if !search.is_empty() {
+        return search.iter().find_map(|dir| in_dir(dir));
+    }
+    LIBRARY_DIRS
+        .iter()
+        .find_map(|dir| in_dir(Path::new(dir)))
+        .or_else(|| scan::cached_dirs(&root).iter().find_map(|dir| in_dir(dir)))
 }

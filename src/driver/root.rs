@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
 /// An open root directory.
 #[derive(Debug)]
@@ -70,6 +70,14 @@ impl InRoot {
         self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
+    /// Where a path really is, whatever lies there (a socket can't be opened); `NotFound` when
+    /// nothing does.
+    pub fn locate(&self, path: &Path) -> io::Result<(PathBuf, FileType)> {
+        let fd = self.openat2(path, OFlags::PATH)?;
+        let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);
+        Ok((self.inside(&path_of(&fd)?)?, kind))
+    }
+
     /// The names in a directory that `dir` opened, sorted.
     pub fn names(dir: &Resolved) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
@@ -87,28 +95,28 @@ impl InRoot {
         // First as a mere path: a device node must not be opened to find out that it is one.
         let probe = self.openat2(path, OFlags::PATH)?;
         let stat = rustix::fs::fstat(&probe)?;
-        let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
-        if !matches!(
-            kind,
-            rustix::fs::FileType::RegularFile | rustix::fs::FileType::Directory
-        ) {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if !matches!(kind, FileType::RegularFile | FileType::Directory) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "neither a regular file nor a directory",
             ));
         }
         let fd = self.openat2(path, flags)?;
-        let real = path_of(&fd)?;
+        Ok(Resolved {
+            path: self.inside(&path_of(&fd)?)?,
+            file: File::from(fd),
+        })
+    }
+
+    fn inside(&self, real: &Path) -> io::Result<PathBuf> {
         let inside = real.strip_prefix(&self.real).map_err(|_| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!("{} is not below the root", real.display()),
             )
         })?;
-        Ok(Resolved {
-            path: Path::new("/").join(inside),
-            file: File::from(fd),
-        })
+        Ok(Path::new("/").join(inside))
     }
 
     fn openat2(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {

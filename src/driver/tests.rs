@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use super::elf_fixture::library;
 use super::{DriverError, DriverFiles, InRoot, nvml_library};
 
+mod sets;
+
 const VERSION: &str = "570.133.20";
 const MULTIARCH: &str = "usr/lib/x86_64-linux-gnu";
 
@@ -103,10 +105,10 @@ fn a_link_cannot_lead_out_of_the_root() {
         Path::new("../../../../../../../../..").join(secret.strip_prefix("/").unwrap()),
     ] {
         symlink(&target, &link).unwrap();
-        let files = find(root.path()).unwrap();
+        let error = find(root.path()).unwrap_err();
         assert!(
-            paths(&files).iter().all(|path| !path.contains("libcuda")),
-            "{}",
+            matches!(&error, DriverError::Missing { missing, .. } if missing[0].contains("libcuda")),
+            "{}: {error}",
             target.display()
         );
         fs::remove_file(&link).unwrap();
@@ -137,25 +139,6 @@ fn debian_s_private_directory_gets_its_sonames_where_the_loader_looks() {
     assert_eq!(
         files.libraries[0].names[0],
         Path::new("/usr/lib/x86_64-linux-gnu/libcuda.so.1")
-    );
-}
-
-#[test]
-fn libraries_of_32_bits_are_left_out() {
-    let root = tempfile::tempdir().unwrap();
-    install(root.path(), "usr/lib64", VERSION);
-    let mut narrow = library(Some("libcuda.so.1"));
-    narrow[4] = 1;
-    put(
-        root.path(),
-        &format!("usr/lib/libcuda.so.{VERSION}"),
-        &narrow,
-    );
-    let files = find(root.path()).unwrap();
-    assert!(
-        paths(&files)
-            .iter()
-            .all(|path| path.starts_with("/usr/lib64/"))
     );
 }
 

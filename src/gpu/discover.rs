@@ -1,8 +1,13 @@
 //! The one entry: ask NVML, else the kernel module, check against the host's nodes.
 
-use super::assemble::assemble;
+use std::path::Path;
+
+use super::assemble::{Assembled, assemble};
+use super::capability::{Capabilities, NodeWide};
+use super::nodes::CONTROL_NODES;
 use super::nvml::Silence;
-use super::{Inventory, NvmlLibrary, nodes, nvml, procfs};
+use super::{Inventory, Node, NvmlLibrary, nodes, nvml, procfs};
+use crate::host::devices::Family;
 use crate::host::{DeviceNumbers, NumbersError, Roots};
 
 /// There is no inventory.
@@ -30,6 +35,15 @@ pub enum DiscoverError {
 /// NVML is asked first; when it can't be loaded or does not answer, `/proc/driver/nvidia` is. An
 /// inventory may be empty: the driver works and has no usable GPU, and `faults` says why not.
 pub fn discover(roots: &Roots, library: &NvmlLibrary) -> Result<Inventory, DiscoverError> {
+    discover_with(roots, library, &CONTROL_NODES.map(Path::new))
+}
+
+/// The same, with the control nodes that are looked for (absolute paths).
+pub fn discover_with(
+    roots: &Roots,
+    library: &NvmlLibrary,
+    control: &[&Path],
+) -> Result<Inventory, DiscoverError> {
     let hint = procfs::version(&roots.proc);
     let survey = match nvml::survey(&roots.driver, library, hint.as_deref()) {
         Ok(survey) => survey,
@@ -68,14 +82,37 @@ pub fn discover(roots: &Roots, library: &NvmlLibrary) -> Result<Inventory, Disco
         },
     };
     let numbers = DeviceNumbers::read(roots)?;
-    let (gpus, faults) = assemble(survey.gpus, |minor, pci| nodes::of_gpu(roots, minor, pci));
+    let capabilities = Capabilities::read(&roots.proc, numbers.major(Family::Caps));
+    let Assembled { gpus, mig, faults } = assemble(
+        survey.gpus,
+        |minor, pci| nodes::of_gpu(roots, minor, pci),
+        |minor, gi, ci| capabilities.of_mig(minor, gi, ci),
+    );
+    let (control, control_faults) = nodes::control(roots, &numbers, control);
+    let drm = || {
+        let whole = gpus.iter().map(|gpu| (gpu.pci.as_str(), &gpu.nodes));
+        whole.chain(mig.iter().map(|mig| (mig.gpu.pci.as_str(), &mig.drm)))
+    };
     Ok(Inventory {
         source: survey.source,
         driver_version: survey.driver_version,
-        control: nodes::control(roots, &numbers),
+        links: drm()
+            .flat_map(|(pci, own)| nodes::links(roots, pci, own))
+            .collect(),
+        groups: nodes::groups(roots, drm().flat_map(|(_, own)| own)),
+        control,
+        control_faults,
         gpus,
+        mig,
         faults,
     })
+}
+
+/// A node-wide MIG capability of this host, with the mode that its node should have; an error in
+/// words.
+pub fn node_wide(roots: &Roots, which: NodeWide) -> Result<(Node, Option<u32>), String> {
+    let numbers = DeviceNumbers::read(roots).map_err(|error| error.to_string())?;
+    Capabilities::read(&roots.proc, numbers.major(Family::Caps)).node_wide(which)
 }
 
 fn describe(silence: &Silence) -> String {

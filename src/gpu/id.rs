@@ -40,6 +40,11 @@ impl DeviceId {
         text.contains("::")
     }
 
+    /// Whether it names a MIG device.
+    pub fn is_mig(&self) -> bool {
+        self.0.starts_with("MIG-")
+    }
+
     /// The text form.
     pub fn as_str(&self) -> &str {
         &self.0

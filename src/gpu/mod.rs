@@ -7,9 +7,11 @@
 //! with one GPU never hides another.
 
 mod assemble;
+pub mod capability;
 mod discover;
 mod grant;
 mod id;
+mod instance;
 mod inventory;
 mod nodes;
 mod nvml;
@@ -17,10 +19,11 @@ mod pci;
 mod procfs;
 mod survey;
 
-pub use discover::{DiscoverError, discover};
+pub use discover::{DiscoverError, discover, discover_with, node_wide};
 pub use grant::Grant;
 pub use id::{DeviceId, InvalidDeviceId};
-pub use inventory::{Fault, Gpu, Inventory, Node, Source};
+pub use inventory::{ControlFault, Fault, Gpu, Inventory, MigDevice, Node, NodeLink, Source};
+pub use nodes::{CONTROL_NODES, character_devices, group_of};
 pub use nvml::NvmlLibrary;
 pub use pci::PciAddress;
 pub use procfs::contradiction;

@@ -3,17 +3,19 @@
 //! A node whose name and numbers disagree is never taken: after a reload of a module its dynamic
 //! major may belong to another driver, and a container would get that driver's device.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{Node, PciAddress};
+use super::{ControlFault, Node, NodeLink, PciAddress};
+use crate::driver::Pattern;
 use crate::host::devices::{Class, DRM_MAJOR, DeviceNumbers, NVIDIA_MAJOR};
 use crate::host::{Roots, drm};
 
 /// Shared by all GPUs, in the order of the spec.
-const CONTROL: [&str; 4] = [
+pub const CONTROL_NODES: [&str; 4] = [
     "/dev/nvidiactl",
     "/dev/nvidia-uvm",
     "/dev/nvidia-uvm-tools",
@@ -94,37 +96,125 @@ pub(super) fn of_gpu(
     Ok(nodes)
 }
 
-/// The control nodes that exist and whose numbers are a control node's.
-pub(super) fn control(roots: &Roots, numbers: &DeviceNumbers) -> Vec<Node> {
+/// The control nodes that exist and whose numbers are a control node's, and what is wrong with the
+/// others.
+pub(super) fn control(
+    roots: &Roots,
+    numbers: &DeviceNumbers,
+    paths: &[&Path],
+) -> (Vec<Node>, Vec<ControlFault>) {
     let mut nodes = Vec::new();
-    for path in CONTROL {
-        match look(roots, Path::new(path)) {
+    let mut faults = Vec::new();
+    for path in paths {
+        let reason = match look(roots, path) {
             Found::Node(node)
                 if numbers.classify(node.major, node.minor) == Some(Class::Control) =>
             {
                 nodes.push(node);
+                continue;
             }
-            Found::Node(node) => tracing::warn!(
-                path,
-                major = node.major,
-                minor = node.minor,
-                "a control node is left out: its numbers are not the running driver's; \
-                 remove it and run nvidia-modprobe -u"
+            Found::Node(node) => format!(
+                "its numbers, {}:{}, are not the running driver's",
+                node.major, node.minor
             ),
-            Found::Nothing => tracing::debug!(path, "a control node does not exist"),
-            Found::Other(reason) => tracing::warn!(path, %reason, "a control node is left out"),
-        }
+            Found::Nothing => format!("it is missing below {}", roots.dev.display()),
+            Found::Other(reason) => reason,
+        };
+        tracing::debug!(path = %path.display(), reason, "a control node can't be used");
+        faults.push(ControlFault {
+            path: path.to_path_buf(),
+            reason,
+        });
     }
-    for (path, remedy) in [
-        ("/dev/nvidiactl", "nvidia-modprobe"),
-        ("/dev/nvidia-uvm", "nvidia-modprobe -u"),
-    ] {
-        if !nodes.iter().any(|node| node.path == Path::new(path)) {
-            tracing::warn!(
+    (nodes, faults)
+}
+
+/// The links of udev that name DRM nodes by the GPU's PCI address. A link is taken only if it leads
+/// to one of `own`.
+pub(super) fn links(roots: &Roots, pci: &str, own: &[Node]) -> Vec<NodeLink> {
+    let dir = Path::new("/dev/dri/by-path");
+    ["card", "render"]
+        .into_iter()
+        .filter_map(|kind| {
+            let path = dir.join(format!("pci-{pci}-{kind}"));
+            let host = roots.dev.join(path.strip_prefix("/").unwrap_or(&path));
+            let target = fs::read_link(host)
+                .ok()?
+                .into_os_string()
+                .into_string()
+                .ok()?;
+            let name = target.strip_prefix("../")?;
+            let node = own.iter().find(|node| {
+                node.major == DRM_MAJOR && node.path == Path::new("/dev/dri").join(name)
+            })?;
+            Some(NodeLink {
+                node: node.path.clone(),
                 path,
-                "CUDA needs this node, and the spec goes without it; `{remedy}` creates it"
-            );
+                target,
+            })
+        })
+        .collect()
+}
+
+/// The groups of DRM nodes, by path; see [`group_of`].
+pub(super) fn groups<'n>(
+    roots: &Roots,
+    nodes: impl Iterator<Item = &'n Node>,
+) -> BTreeMap<PathBuf, u32> {
+    nodes
+        .filter(|node| node.major == DRM_MAJOR)
+        .filter_map(|node| Some((node.path.clone(), group_of(roots, node)?)))
+        .collect()
+}
+
+/// The group of a node that others than its group can't open. Root's is none: being in it lifts no
+/// restriction that a container's user is under.
+pub fn group_of(roots: &Roots, node: &Node) -> Option<u32> {
+    let host = roots
+        .dev
+        .join(node.path.strip_prefix("/").unwrap_or(&node.path));
+    let meta = fs::symlink_metadata(host).ok()?;
+    let is_open = meta.mode() & 0o006 == 0o006;
+    (meta.gid() != 0 && !is_open).then(|| meta.gid())
+}
+
+/// Every character device whose path matches a pattern (`*` in its last component) and none of
+/// `except`; sorted, each once. What is no character device is no match; a directory that does not
+/// exist has none.
+pub fn character_devices(
+    roots: &Roots,
+    patterns: &[String],
+    except: &[String],
+) -> io::Result<Vec<Node>> {
+    let mut found = Vec::new();
+    for pattern in patterns {
+        let (dir, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
+        let listed = roots.dev.join(dir.trim_start_matches('/'));
+        let mut names = Vec::new();
+        match fs::read_dir(&listed) {
+            Ok(entries) => {
+                for entry in entries {
+                    names.extend(entry?.file_name().into_string());
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        }
+        names.sort();
+        for name in Pattern::new(name).among(&names) {
+            let path = format!("{dir}/{name}");
+            if except
+                .iter()
+                .any(|except| Pattern::new(except).matches(&path))
+            {
+                continue;
+            }
+            if let Found::Node(node) = look(roots, Path::new(&path)) {
+                found.push(node);
+            }
         }
     }
-    nodes
+    found.sort();
+    found.dedup();
+    Ok(found)
 }

@@ -11,15 +11,18 @@ use std::path::{Path, PathBuf};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-use super::survey::{Sighting, Survey, check_minor, clean_name, is_display_only};
-use super::{DeviceId, Fault, PciAddress, Source};
+use super::survey::{MigSighting, Sighting, Survey, check_minor, clean_name, is_display_only};
+use super::{DeviceId, Fault, PciAddress, Source, instance};
 use crate::driver;
 
 /// The name under which the loader knows the library.
 const LOADER_NAME: &str = "libnvidia-ml.so.1";
 
-/// More GPUs than this can't have nodes of their own.
-const MOST_GPUS: u32 = 254;
+/// More GPUs than this are no count but a lie; those beyond minor 253 are left out one by one.
+const MOST_GPUS: u32 = 4096;
+
+/// No GPU can be cut into more parts (seven instances of today's, each of seven).
+const MOST_MIG: u32 = 64;
 
 /// Which NVML library to load.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -151,11 +154,12 @@ fn sight(nvml: &Nvml, index: u32) -> Result<Option<Sighting>, Fault> {
     let sighting = nvml
         .device_by_index(index)
         .map_err(|error| format!("NVML gives no handle: {error}"))
-        .and_then(|device| describe(&device, index, &mut label));
+        .and_then(|device| describe(nvml, &device, index, &mut label));
     sighting.map_err(|reason| Fault { gpu: label, reason })
 }
 
 fn describe(
+    nvml: &Nvml,
     device: &Device<'_>,
     index: u32,
     label: &mut String,
@@ -192,20 +196,18 @@ fn describe(
     if !id.as_str().starts_with("GPU-") || id.as_str() != uuid {
         return Err(format!("`{}` is no UUID of a whole GPU", clean_name(&uuid)));
     }
-    match device.mig_mode() {
-        Ok(mode) if mode.current == 0 => {}
-        Ok(mode) if mode.current == 1 => {
-            return Err("MIG is enabled on it, and MIG devices are not supported yet".into());
-        }
+    let has_mig = match device.mig_mode() {
+        Ok(mode) if mode.current == 0 => false,
+        Ok(mode) if mode.current == 1 => true,
         Ok(mode) => {
             return Err(format!(
                 "its MIG mode is {}, which is unknown",
                 mode.current
             ));
         }
-        Err(error) if is_unsupported(&error) => {}
+        Err(error) if is_unsupported(&error) => false,
         Err(error) => return Err(failed("MIG mode", &error)),
-    }
+    };
     let minor = device
         .minor_number()
         .map_err(|error| failed("minor number", &error))?;
@@ -215,7 +217,64 @@ fn describe(
         minor: check_minor(minor)?,
         name,
         pci,
+        mig: has_mig
+            .then(|| mig_devices(nvml, device, index))
+            .transpose()?,
     }))
+}
+
+/// The MIG devices of a GPU. Slots may be empty; what is wrong with one is that one's fault.
+fn mig_devices(
+    nvml: &Nvml,
+    device: &Device<'_>,
+    index: u32,
+) -> Result<Vec<Result<MigSighting, Fault>>, String> {
+    let slots = device.mig_device_count().map_err(|error| {
+        format!("MIG is enabled on it, and NVML does not count its MIG devices: {error}")
+    })?;
+    if slots > MOST_MIG {
+        return Err(format!(
+            "MIG is enabled on it, and {slots} MIG devices can't be"
+        ));
+    }
+    let sight = |slot| match device.mig_device_by_index(slot) {
+        Ok(mig) => Some(describe_mig(nvml, &mig, slot)),
+        Err(NvmlError::NotFound | NvmlError::InvalidArg) => None,
+        Err(error) => Some(Err(format!("NVML gives no handle: {error}"))),
+    };
+    Ok((0..slots)
+        .filter_map(|slot| {
+            let found = sight(slot)?;
+            Some(found.map_err(|reason| Fault {
+                gpu: format!("{index}:{slot}"),
+                reason,
+            }))
+        })
+        .collect())
+}
+
+/// Of a profile nothing is asked but its name, so one that this program doesn't know is as good as
+/// any.
+fn describe_mig(nvml: &Nvml, mig: &Device<'_>, slot: u32) -> Result<MigSighting, String> {
+    let failed = |what: &str, error: &NvmlError| format!("NVML does not tell its {what}: {error}");
+    let uuid = mig.uuid().map_err(|error| failed("UUID", &error))?;
+    let id = DeviceId::parse(&uuid).map_err(|error| error.to_string())?;
+    if !id.is_mig() || id.as_str() != uuid {
+        return Err(format!(
+            "`{}` is no UUID of a MIG device",
+            clean_name(&uuid)
+        ));
+    }
+    Ok(MigSighting {
+        slot,
+        id,
+        name: mig
+            .name()
+            .map_or_else(|_| "unknown MIG device".into(), |name| clean_name(&name)),
+        gi: instance::gpu_instance(nvml, mig).map_err(|error| failed("GPU instance", &error))?,
+        ci: instance::compute_instance(nvml, mig)
+            .map_err(|error| failed("compute instance", &error))?,
+    })
 }
 
 fn is_unsupported(error: &NvmlError) -> bool {

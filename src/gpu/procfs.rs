@@ -170,6 +170,7 @@ pub(super) fn sight(info: &Information, index: u32) -> Result<Option<Sighting>, 
         minor,
         name,
         pci: Some(pci),
+        mig: None,
     }))
 }
 
@@ -185,7 +186,7 @@ fn without_mig(proc: &Path, sighting: Option<Sighting>) -> Result<Option<Sightin
                 .iter()
                 .any(|entry| entry.file_name().as_encoded_bytes().starts_with(b"gi")) =>
         {
-            Err("MIG is enabled on it, and MIG devices are not supported yet".into())
+            Err("MIG is enabled on it, and only NVML tells the UUIDs of MIG devices".into())
         }
         Ok(_) => Ok(Some(sighting)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(sighting)),

@@ -15,6 +15,23 @@ pub(super) struct Sighting {
     pub(super) name: String,
     /// None when the source can't tell (a driver too old for the call).
     pub(super) pci: Option<PciAddress>,
+    /// Its MIG devices, when MIG is enabled: the whole GPU is then not to be had.
+    pub(super) mig: Option<Vec<Result<MigSighting, Fault>>>,
+}
+
+/// One MIG device as its source describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MigSighting {
+    /// Position among its parent's.
+    pub(super) slot: u32,
+    /// UUID.
+    pub(super) id: DeviceId,
+    /// Name with the profile, cleaned for terminals.
+    pub(super) name: String,
+    /// GPU instance.
+    pub(super) gi: u32,
+    /// Compute instance.
+    pub(super) ci: u32,
 }
 
 /// All that one source says.

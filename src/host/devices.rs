@@ -31,8 +31,8 @@ pub enum Class {
     Gpu(u32),
     /// Needed beside any GPU, and reaching none alone: `nvidiactl`, `nvidia-modeset`, `nvidia-uvm*`.
     Control,
-    /// A MIG capability, or one of the node-wide `config` and `monitor` capabilities.
-    Capability,
+    /// The MIG capability of that minor (1 and 2 are the node-wide `config` and `monitor`).
+    Capability(u32),
     /// A DRM node, of that minor, of an NVIDIA card.
     Drm(u32),
     /// An IMEX channel (memory shared between nodes).
@@ -160,7 +160,7 @@ impl DeviceNumbers {
                 Family::Nvidia if matches!(minor, MODESET_MINOR | CTL_MINOR) => Class::Control,
                 Family::Nvidia => Class::Gpu(minor),
                 Family::Uvm => Class::Control,
-                Family::Caps => Class::Capability,
+                Family::Caps => Class::Capability(minor),
                 Family::ImexChannels => Class::Channel,
                 Family::NvSwitch => Class::Switch,
                 Family::NvLink => Class::Link,
@@ -213,7 +213,7 @@ mod tests {
             (195, 300, Some(Class::Gpu(300))),
             (237, 0, Some(Class::Control)),
             (237, 1, Some(Class::Control)),
-            (238, 12, Some(Class::Capability)),
+            (238, 12, Some(Class::Capability(12))),
             (235, 0, Some(Class::Channel)),
             (236, 255, Some(Class::Switch)),
             (234, 0, Some(Class::Link)),

@@ -200,7 +200,7 @@ fn grant(allocation: &Allocation, node: NodeFacts<'_>) -> Result<Grant, Refused>
     let gpus = allocation.devices.iter().map(|id| {
         inventory.gpu(id).cloned().ok_or_else(|| {
             let kind = if id.as_str().starts_with("MIG-") {
-                "MIG devices are not granted by this version"
+                "this node has no such usable MIG device"
             } else {
                 "this node has no such usable GPU"
             };
@@ -259,17 +259,18 @@ fn inject(
 }
 
 /// A second injection of the same device doubles hooks and variables, so believe a request for CDI
-/// once its traces are there: the neutral variable, and a node of each granted GPU. The variable
-/// comes last, behind the one of a CUDA image: CDI's edits append, and leave what was there.
+/// once its traces are there: the neutral variable, and the nodes that each granted GPU needs. The
+/// variable comes last, behind the one of a CUDA image: CDI's edits append, and leave what was there.
 fn is_injected(view: &ContainerView, grant: &Grant, asked: bool) -> bool {
     (asked || !view.cdi_devices.is_empty())
         && view.values(VISIBLE_DEVICES).last() == Some(VOID)
         && grant.gpus().iter().all(|gpu| {
-            gpu.nodes.first().is_some_and(|own| {
-                view.devices
-                    .iter()
-                    .any(|node| (node.major, node.minor) == (own.major, own.minor))
-            })
+            !gpu.nodes.is_empty()
+                && gpu.required_nodes().all(|own| {
+                    view.devices
+                        .iter()
+                        .any(|node| (node.major, node.minor) == (own.major, own.minor))
+                })
         })
 }
 

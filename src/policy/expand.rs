@@ -65,7 +65,7 @@ fn number(node: &mut DeviceNode, inventory: &Inventory) -> Result<(), ExpandErro
     let known: Option<&Node> = inventory
         .control
         .iter()
-        .chain(inventory.gpus.iter().flat_map(|gpu| &gpu.nodes))
+        .chain(inventory.devices().flat_map(|gpu| &gpu.nodes))
         .find(|known| known.path == Path::new(&node.path));
     let known = known.ok_or_else(|| ExpandError::NoNumber(node.path.clone()))?;
     node.kind = Some("c".to_owned());

@@ -47,7 +47,10 @@ pub(super) fn is_harmless(key: &str, value: &str, grant: &Grant) -> bool {
     key == VISIBLE_DEVICES
         && (is_list_root(value)
             || value.split(',').all(|token| {
-                let named = |gpu: &Gpu| token == gpu.id.as_str() || token == gpu.index.to_string();
+                // The index of a MIG device is its parent's, and names all of it.
+                let named = |gpu: &Gpu| {
+                    token == gpu.id.as_str() || (!gpu.id.is_mig() && token == gpu.index.to_string())
+                };
                 grant.gpus().iter().any(named)
             }))
 }
@@ -248,6 +251,23 @@ mod tests {
                 !is_harmless("NVIDIA_IMEX_CHANNELS", value, &grant),
                 "{value}"
             );
+        }
+    }
+
+    #[test]
+    fn the_index_of_a_mig_device_s_parent_is_beyond_the_grant() {
+        let mig = Gpu {
+            id: DeviceId::parse("MIG-1").unwrap(),
+            index: 3,
+            minor: 5,
+            name: String::new(),
+            pci: String::new(),
+            nodes: Vec::new(),
+        };
+        let grant = Grant::new(vec![mig], BTreeSet::new());
+        assert!(is_harmless(VISIBLE_DEVICES, "MIG-1", &grant));
+        for value in ["3", "3:0", "MIG-1,3"] {
+            assert!(!is_harmless(VISIBLE_DEVICES, value, &grant), "{value}");
         }
     }
 

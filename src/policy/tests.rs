@@ -7,11 +7,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::allocation::{Allocation, AllocationError, Subject};
-use crate::gpu::{DeviceId, Gpu, Inventory, Node, Source};
+use crate::gpu::{DeviceId, Gpu, Inventory, MigDevice, Node, Source};
 use crate::host::{Class, DeviceNumbers};
 
+/// From 10 on, MIG devices.
 fn id(n: u32) -> DeviceId {
-    DeviceId::parse(&format!("GPU-{n}")).unwrap()
+    let kind = if n < 10 { "GPU" } else { "MIG" };
+    DeviceId::parse(&format!("{kind}-{n}")).unwrap()
 }
 
 fn node(path: &str, major: u32, minor: u32) -> Node {
@@ -19,6 +21,32 @@ fn node(path: &str, major: u32, minor: u32) -> Node {
         path: path.into(),
         major,
         minor,
+    }
+}
+
+/// MIG device 10 + n is a part of one GPU, whose index is 8 and whose minor is 9; its capabilities
+/// are those of minors 30 + 2n and 31 + 2n.
+fn mig(n: u32) -> MigDevice {
+    let cap = |minor: u32| node(&format!("/dev/nvidia-caps/nvidia-cap{minor}"), 511, minor);
+    MigDevice {
+        gpu: Gpu {
+            id: id(10 + n),
+            index: 8,
+            minor: 9,
+            name: "H100 MIG 1g.10gb".into(),
+            pci: "0000:08:00.0".into(),
+            nodes: vec![
+                node("/dev/nvidia9", 195, 9),
+                cap(30 + 2 * n),
+                cap(31 + 2 * n),
+            ],
+        },
+        parent: id(8),
+        slot: n,
+        gpu_instance: 7 + n,
+        compute_instance: 0,
+        modes: [].into(),
+        drm: Vec::new(),
     }
 }
 
@@ -36,14 +64,13 @@ fn inventory(count: u32) -> Inventory {
         ],
     };
     Inventory {
-        source: Source::Nvml,
-        driver_version: "570.1".into(),
         gpus: (0..count).map(gpu).collect(),
+        mig: (0..2).map(mig).collect(),
         control: vec![
             node("/dev/nvidiactl", 195, 255),
             node("/dev/nvidia-uvm", 510, 0),
         ],
-        faults: Vec::new(),
+        ..Inventory::empty(Source::Nvml, "570.1")
     }
 }
 
@@ -61,8 +88,7 @@ fn spec(inventory: &Inventory) -> Spec {
         cdi_version: "0.5.0".into(),
         kind: "nvidia.com/gpu".into(),
         devices: inventory
-            .gpus
-            .iter()
+            .devices()
             .map(|gpu| Device {
                 name: gpu.id.to_string(),
                 container_edits: ContainerEdits {
@@ -88,7 +114,11 @@ fn spec(inventory: &Inventory) -> Spec {
 
 fn numbers() -> DeviceNumbers {
     let drm = (128..160).collect();
-    DeviceNumbers::parse("Character devices:\n195 nvidia\n510 nvidia-uvm\n", drm).unwrap()
+    DeviceNumbers::parse(
+        "Character devices:\n195 nvidia\n510 nvidia-uvm\n511 nvidia-caps\n",
+        drm,
+    )
+    .unwrap()
 }
 
 fn subject() -> Subject {
@@ -343,6 +373,64 @@ fn a_foreign_node_at_the_path_of_a_granted_one_is_replaced_by_the_injection() {
 }
 
 #[test]
+fn a_mig_device_is_granted_with_its_own_capabilities_and_no_other() {
+    let view = ContainerView {
+        devices: vec![
+            node("/dev/nvidia9", 195, 9),
+            node("/dev/nvidia-caps/nvidia-cap1", 511, 1),
+            node("/dev/nvidia-caps/nvidia-cap30", 511, 30),
+            node("/dev/nvidia-caps/nvidia-cap33", 511, 33),
+        ],
+        all_devices_allowed: true,
+        ..Default::default()
+    };
+    let admission = admitted(run(&view, &allocated(&[11]), false));
+    assert_eq!(
+        admission.repoint,
+        BTreeSet::from([
+            "/dev/nvidia-caps/nvidia-cap1".into(),
+            "/dev/nvidia-caps/nvidia-cap30".into()
+        ])
+    );
+    let Injection::Edits(edits) = admission.inject else {
+        panic!("expanded")
+    };
+    let numbers: Vec<_> = edits
+        .device_nodes
+        .iter()
+        .map(|n| (n.major.unwrap(), n.minor.unwrap()))
+        .collect();
+    assert_eq!(
+        numbers,
+        [(195, 255), (510, 0), (195, 9), (511, 32), (511, 33)]
+    );
+    let whole = admitted(run(&view, &allocated(&[0]), true));
+    assert_eq!(whole.repoint.len(), 4, "a whole GPU brings no capability");
+}
+
+#[test]
+fn a_mig_device_counts_as_injected_only_with_both_of_its_capabilities() {
+    let allocation = Ok(Allocation {
+        injected_by_runtime: true,
+        ..allocated(&[10]).unwrap()
+    });
+    let mut view = ContainerView {
+        env: vec!["NVIDIA_VISIBLE_DEVICES=void".into()],
+        devices: mig(0).gpu.nodes,
+        ..Default::default()
+    };
+    assert_eq!(
+        admitted(run(&view, &allocation, true)).inject,
+        Injection::Done
+    );
+    view.devices.pop();
+    assert!(matches!(
+        admitted(run(&view, &allocation, true)).inject,
+        Injection::Names(_)
+    ));
+}
+
+#[test]
 fn volume_device_lists_are_dropped() {
     let destination = "/var/run/nvidia-container-devices/GPU-1".to_owned();
     let mounts = vec![ViewMount {
@@ -396,9 +484,9 @@ fn a_volume_device_list_that_is_still_pointed_to_keeps_the_containers_own_entrie
 prop_compose! {
     fn views()(
         env in proptest::collection::vec(
-            prop_oneof!["NVIDIA_VISIBLE_DEVICES=(all|void|none|0|GPU-[0-9])", "GPU_WARDEN_UUIDS=GPU-[0-9]", "[A-Z]{1,3}=[a-z]?", ".{0,12}"], 0..4),
+            prop_oneof!["NVIDIA_VISIBLE_DEVICES=(all|void|none|0|8|8:0|GPU-[0-9]|MIG-1[0-2])", "GPU_WARDEN_UUIDS=GPU-[0-9]", "[A-Z]{1,3}=[a-z]?", ".{0,12}"], 0..4),
         devices in proptest::collection::vec(
-            (prop_oneof!["/dev/nvidia[0-9]", "/dev/[a-z]{1,4}"], prop_oneof![Just(195u32), Just(226), Just(510), 0u32..600], 0u32..260), 0..8),
+            (prop_oneof!["/dev/nvidia[0-9]", "/dev/nvidia-caps/nvidia-cap3[0-3]", "/dev/[a-z]{1,4}"], prop_oneof![Just(195u32), Just(226), Just(510), Just(511), 0u32..600], prop_oneof![0u32..260, 28u32..36]), 0..8),
         cdi in proptest::collection::vec("nvidia.com/gpu=(all|GPU-[0-9])", 0..2),
         all_devices_allowed in any::<bool>(),
     ) -> ContainerView {
@@ -420,7 +508,7 @@ proptest! {
     #[test]
     fn no_decision_grants_outside_the_allocation(
         view in views(),
-        wanted in proptest::collection::btree_set(0u32..5, 0..4),
+        wanted in proptest::collection::btree_set(prop_oneof![0u32..5, 10u32..13], 0..4),
         gpus in 0u32..4,
         shape in 0u8..5,
         injected in any::<bool>(),
@@ -442,10 +530,12 @@ proptest! {
         let decision = decide(&subject(), &view, &allocation, facts, terms(names));
         let Decision::Admit(admission) = decision else { return Ok(()) };
         let allocated = allocation.map(|a| a.devices).unwrap_or_default();
-        let minors: BTreeSet<u32> = inventory.gpus.iter().filter(|g| allocated.contains(&g.id)).map(|g| g.minor).collect();
+        let held: Vec<_> = inventory.devices().filter(|g| allocated.contains(&g.id)).collect();
+        let has = |wanted: (u32, u32)| held.iter().any(|g| g.nodes.iter().any(|n| (n.major, n.minor) == wanted));
         let may = |major, minor| match numbers.classify(major, minor) {
-            Some(Class::Gpu(minor)) => minors.contains(&minor),
-            Some(Class::Drm(minor)) => inventory.gpus.iter().any(|g| allocated.contains(&g.id) && g.nodes[1].minor == minor),
+            Some(Class::Gpu(minor)) => has((195, minor)),
+            Some(Class::Drm(minor)) => has((226, minor)),
+            Some(Class::Capability(minor)) => has((511, minor)),
             Some(_) => !allocated.is_empty(),
             None => true,
         };
@@ -481,7 +571,7 @@ proptest! {
         prop_assert!(names.all(|name| {
             inventory.gpus.iter().any(|gpu| {
                 allocated.contains(&gpu.id) && (name == gpu.id.as_str() || name == gpu.index.to_string())
-            })
+            }) || inventory.mig.iter().any(|mig| allocated.contains(&mig.gpu.id) && name == mig.gpu.id.as_str())
         }), "{ends}");
     }
 }

@@ -7,7 +7,17 @@
 //! all, and not without at least one device.
 
 mod build;
+mod hook_step;
+mod mode;
 mod refresh;
+mod select;
+mod tegra;
+mod wsl;
 
-pub use build::{BuildOptions, NameStrategy, build};
+pub use build::{BuildOptions, NameStrategy, add_node_wide, build};
+pub use hook_step::HookStep;
+pub use mode::{ModeSpec, generate_mode, mode_kind};
 pub use refresh::{Generated, RefreshOptions, Refreshed, SpecError, generate, refresh};
+pub use select::DeviceSelection;
+pub use tegra::{generate_tegra, is_tegra};
+pub use wsl::{generate_wsl, is_wsl};

@@ -73,7 +73,7 @@ impl Look {
             roots, nvml, build, ..
         } = &self.options;
         match generate(roots, nvml, build) {
-            Ok(Generated { inventory, spec }) => {
+            Ok(Generated { inventory, spec, .. }) => {
                 let by_name = self.publish(&spec, &inventory);
                 self.say(Ok(&summary(&inventory)));
                 NodeState::known(inventory, spec, numbers, by_name)
@@ -141,8 +141,7 @@ impl Look {
             }
         };
         inventory
-            .gpus
-            .iter()
+            .devices()
             .map(|gpu| &gpu.id)
             .filter(is_ours)
             .cloned()
@@ -164,8 +163,7 @@ impl Look {
 
 fn summary(inventory: &Inventory) -> String {
     let gpus: Vec<_> = inventory
-        .gpus
-        .iter()
+        .devices()
         .map(|gpu| format!("{} (/dev/nvidia{})", gpu.id, gpu.minor))
         .collect();
     let faults: Vec<_> = inventory

@@ -131,33 +131,57 @@ fn links_are_no_nodes() {
     // Even where the target has the right numbers: a link can be turned around later.
     node.device("elsewhere/gpu", 195, 1);
     node.device("elsewhere/ctl", 195, 255);
-    for (link, target) in [("nvidia1", "elsewhere/gpu"), ("nvidiactl", "elsewhere/ctl")] {
+    let replace = |link: &str, target: &str| {
         fs::remove_file(node.path("dev").join(link)).unwrap();
         symlink(target, node.path("dev").join(link)).unwrap();
-    }
+    };
+    replace("nvidia1", "elsewhere/gpu");
     let run = node.run(&[]);
     assert_eq!((run.code, run.devices()), (1, vec!["GPU-bbbb".into()]));
-    assert!(
-        !run.stdout.contains("nvidiactl"),
-        "a link would be injected: {}",
-        run.stdout
-    );
+    replace("nvidiactl", "elsewhere/ctl");
+    let run = node.run(&[]);
+    assert_eq!((run.code, run.stdout.as_str()), (3, ""));
+    assert!(run.stderr.contains("/dev/nvidiactl"), "{}", run.stderr);
 }
 
 #[test]
-fn a_control_node_of_a_stale_major_is_left_out() {
+fn a_required_control_node_that_is_missing_or_stale_is_a_failure_with_its_remedy() {
+    if !can_mknod() {
+        return;
+    }
+    let stale = Node::with_driver();
+    stale.put(
+        "proc/devices",
+        b"Character devices:\n195 nvidia\n510 nvidia-uvm\n511 hidraw\n",
+    );
+    let missing = Node::with_driver();
+    fs::remove_file(missing.path("dev/nvidia-uvm")).unwrap();
+    for (node, words) in [(stale, "511:0"), (missing, "missing")] {
+        let run = node.run(&[]);
+        assert_eq!((run.code, run.stdout.as_str()), (3, ""));
+        for words in ["/dev/nvidia-uvm", words, "nvidia-modprobe -u"] {
+            assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
+        }
+        assert_eq!(
+            node.run(&["--capabilities=utility"]).code,
+            0,
+            "nvidia-smi needs no uvm"
+        );
+    }
+}
+
+#[test]
+fn an_optional_control_node_may_be_missing() {
     if !can_mknod() {
         return;
     }
     let node = Node::with_driver();
-    node.put(
-        "proc/devices",
-        b"Character devices:\n195 nvidia\n510 nvidia-uvm\n511 hidraw\n",
-    );
+    fs::remove_file(node.path("dev/nvidia-modeset")).unwrap();
     let run = node.run(&[]);
     assert_eq!(run.code, 0);
-    assert!(!run.stdout.contains("nvidia-uvm"), "{}", run.stdout);
-    assert!(run.stderr.contains("/dev/nvidia-uvm"), "{}", run.stderr);
+    assert!(run.stderr.contains("/dev/nvidia-modeset"), "{}", run.stderr);
+    let graphics = node.run(&["--capabilities=graphics"]);
+    assert_eq!(graphics.code, 3, "{}", graphics.stderr);
 }
 
 #[test]

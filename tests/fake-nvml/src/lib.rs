@@ -24,6 +24,7 @@
 //!       "minor": [3, 4],
 //!       "pci": "00000000:3B:00.0",
 //!       "mig": 0,
+//!       "mig_devices": [null, { "uuid": "MIG-…", "name": "… MIG 1g.5gb", "gi": 7, "ci": 0 }],
 //!       "errors": { "nvmlDeviceGetUUID": "GPU_IS_LOST" }
 //!     }
 //!   ]
@@ -39,7 +40,8 @@
 //!   file again starts over only if its text changed.
 //! - A text may be `{"hex": "ff00"}`: any bytes, valid UTF-8 or not.
 //! - `count` may differ from the number of `gpus`. `mig` is the current and the pending mode;
-//!   without it the call is `NOT_SUPPORTED`.
+//!   without it the call is `NOT_SUPPORTED`. `mig_devices` are the slots of a GPU, empty ones null; a
+//!   MIG device may have `errors` of its own.
 
 #![expect(
     unsafe_code,
@@ -51,15 +53,18 @@ mod topology;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use state::{Answer, answer, init, shutdown};
-use topology::{GpuField, code};
+use state::{Answer, answer, answer_mig, init, shutdown};
+use topology::{GpuField, MigDevice, code};
 
 /// `nvmlReturn_t`.
 type Return = c_uint;
-/// `nvmlDevice_t`: here, the index plus one, never followed as a pointer.
+/// `nvmlDevice_t`: here, the index plus one, and for a MIG device its slot plus one in the bits from
+/// [`SLOT_BITS`]; never followed as a pointer.
 type Handle = *mut c_void;
 
 const SUCCESS: Return = 0;
+/// More GPUs than 16 bits count are in no topology.
+const SLOT_BITS: u32 = 16;
 
 /// `nvmlPciInfo_t` as of `nvmlDeviceGetPciInfo_v3`.
 #[repr(C)]
@@ -107,16 +112,53 @@ fn put_text(out: *mut c_char, length: c_uint, text: &[u8]) -> Result<(), Return>
     Ok(())
 }
 
+/// The GPU of a handle that is no MIG device's.
 fn index_of(handle: Handle) -> Result<usize, Return> {
+    if mig_of(handle).is_some() {
+        return Err(code::NOT_SUPPORTED);
+    }
     handle.addr().checked_sub(1).ok_or(code::INVALID_ARGUMENT)
+}
+
+/// GPU and slot of a MIG device's handle.
+fn mig_of(handle: Handle) -> Option<(usize, usize)> {
+    let slot = (handle.addr() >> SLOT_BITS).checked_sub(1)?;
+    let index = (handle.addr() & ((1 << SLOT_BITS) - 1)).checked_sub(1)?;
+    Some((index, slot))
+}
+
+fn mig_number(
+    function: &str,
+    handle: Handle,
+    field: impl Fn(&MigDevice) -> u32,
+) -> Result<c_uint, Return> {
+    let at = mig_of(handle).ok_or(code::INVALID_ARGUMENT)?;
+    match answer_mig(function, at, |device| Answer::Number(field(device)))? {
+        Answer::Number(number) => Ok(number),
+        _ => Err(code::NOT_SUPPORTED),
+    }
 }
 
 fn handle_of(index: usize) -> Handle {
     std::ptr::without_provenance_mut(index + 1)
 }
 
-/// The answer of one GPU to one function, as text.
+/// The answer of one GPU, or MIG device, to one function, as text.
 fn gpu_text(function: &str, handle: Handle, field: GpuField) -> Result<Vec<u8>, Return> {
+    if let Some(at) = mig_of(handle) {
+        let text = |device: &MigDevice| match field {
+            GpuField::Uuid => Answer::Text(device.uuid.bytes()),
+            GpuField::Name => device
+                .name
+                .as_ref()
+                .map_or(Answer::Nothing, |name| Answer::Text(name.bytes())),
+            _ => Answer::Nothing,
+        };
+        return match answer_mig(function, at, text)? {
+            Answer::Text(text) => Ok(text),
+            _ => Err(code::NOT_SUPPORTED),
+        };
+    }
     match answer(function, Some((index_of(handle)?, field)))? {
         Answer::Text(text) => Ok(text),
         _ => Err(code::NOT_SUPPORTED),
@@ -222,6 +264,36 @@ export! {
         let mode = gpu_number("nvmlDeviceGetMigMode", device, GpuField::Mig)?;
         put(current, mode)?;
         put(pending, mode)
+    }
+
+    fn nvmlDeviceGetMaxMigDeviceCount(device: Handle, count: *mut c_uint) {
+        let slots = gpu_number("nvmlDeviceGetMaxMigDeviceCount", device, GpuField::MigSlots)?;
+        put(count, slots)
+    }
+
+    fn nvmlDeviceGetMigDeviceHandleByIndex(device: Handle, slot: c_uint, mig: *mut Handle) {
+        let index = index_of(device)?;
+        let slot = usize::try_from(slot).map_err(|_| code::INVALID_ARGUMENT)?;
+        answer_mig("nvmlDeviceGetMigDeviceHandleByIndex", (index, slot), |_| Answer::Nothing)?;
+        let address = handle_of(index).addr() | ((slot + 1) << SLOT_BITS);
+        put(mig, std::ptr::without_provenance_mut(address))
+    }
+
+    fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig: Handle, device: *mut Handle) {
+        let (index, _) = mig_of(mig).ok_or(code::INVALID_ARGUMENT)?;
+        put(device, handle_of(index))
+    }
+
+    fn nvmlDeviceIsMigDeviceHandle(device: Handle, is_mig: *mut c_uint) {
+        put(is_mig, c_uint::from(mig_of(device).is_some()))
+    }
+
+    fn nvmlDeviceGetGpuInstanceId(mig: Handle, id: *mut c_uint) {
+        put(id, mig_number("nvmlDeviceGetGpuInstanceId", mig, |device| device.gi)?)
+    }
+
+    fn nvmlDeviceGetComputeInstanceId(mig: Handle, id: *mut c_uint) {
+        put(id, mig_number("nvmlDeviceGetComputeInstanceId", mig, |device| device.ci)?)
     }
 
     fn nvmlDeviceGetPciInfo_v3(device: Handle, pci: *mut PciInfo) {

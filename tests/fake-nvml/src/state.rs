@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::topology::{Gpu, GpuField, Topology, code};
+use crate::topology::{Gpu, GpuField, MigDevice, Topology, code};
 
 static STATE: Mutex<State> = Mutex::new(State {
     text: String::new(),
@@ -130,10 +130,38 @@ fn value(gpu: &Gpu, field: GpuField, call: usize) -> Option<Answer> {
         GpuField::Pci => (Some(&gpu.pci), None),
         GpuField::Minor => (None, Some(&gpu.minor)),
         GpuField::Mig => (None, gpu.mig.as_ref()),
+        GpuField::MigSlots => {
+            let slots = u32::try_from(gpu.mig_devices.len()).ok()?;
+            return gpu.mig.is_some().then_some(Answer::Number(slots));
+        }
     };
     match (text, number) {
         (Some(series), _) => series.at(call).map(|text| Answer::Text(text.bytes())),
         (_, Some(series)) => series.at(call).copied().map(Answer::Number),
         _ => None,
+    }
+}
+
+/// What a function tells of the MIG device in a slot of a GPU.
+pub(crate) fn answer_mig(
+    function: &str,
+    (gpu, slot): (usize, usize),
+    field: impl Fn(&MigDevice) -> Answer,
+) -> Result<Answer, u32> {
+    let state = state();
+    if state.sessions == 0 {
+        return Err(code::UNINITIALIZED);
+    }
+    state.fails(function)?;
+    let gpu = state
+        .topology()?
+        .gpus
+        .get(gpu)
+        .ok_or(code::INVALID_ARGUMENT)?;
+    let slot = gpu.mig_devices.get(slot).ok_or(code::INVALID_ARGUMENT)?;
+    let device = slot.as_ref().ok_or(code::NOT_FOUND)?;
+    match device.errors.get(function) {
+        Some(failure) => Err(failure.0),
+        None => Ok(field(device)),
     }
 }

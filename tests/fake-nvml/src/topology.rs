@@ -61,6 +61,20 @@ pub(crate) struct Gpu {
     pub(crate) minor: Series<u32>,
     pub(crate) pci: Series<Text>,
     pub(crate) mig: Option<Series<u32>>,
+    /// What is in each slot; null is an empty one.
+    #[serde(default)]
+    pub(crate) mig_devices: Vec<Option<MigDevice>>,
+    #[serde(default)]
+    pub(crate) errors: BTreeMap<String, Failure>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MigDevice {
+    pub(crate) uuid: Text,
+    pub(crate) name: Option<Text>,
+    pub(crate) gi: u32,
+    pub(crate) ci: u32,
     #[serde(default)]
     pub(crate) errors: BTreeMap<String, Failure>,
 }
@@ -75,6 +89,8 @@ pub(crate) enum GpuField {
     Minor,
     Pci,
     Mig,
+    /// Number of slots.
+    MigSlots,
 }
 
 /// One value for all calls, or one for each.
