@@ -8,8 +8,8 @@
     reason = "a failed step is a failed test"
 )]
 
-mod deployed;
 mod attacks;
+mod deployed;
 mod founding;
 mod gate;
 mod lifecycle;
