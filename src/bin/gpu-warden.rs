@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use gpu_warden::cli::exit::Exit;
+use gpu_warden::cli::ready::ReadyArgs;
 use gpu_warden::cli::run::RunArgs;
 
 /// Gives each container exactly the GPUs that the kubelet allocated to it
@@ -18,18 +20,31 @@ struct Cli {
 enum Command {
     /// Serve as an NRI plugin, and keep the CDI spec of this node fresh
     Run(Box<RunArgs>),
+    /// Ask the running gpu-warden whether containers are guarded as configured
+    Ready(ReadyArgs),
 }
 
 fn main() -> ExitCode {
-    let Cli {
-        command: Command::Run(args),
-    } = Cli::parse_from(arguments());
-    match args.exec() {
-        Ok(()) => ExitCode::SUCCESS,
+    let result = match Cli::parse_from(arguments()).command {
+        Command::Run(args) => args.exec().map(|()| Exit::Done),
+        Command::Ready(args) => args.exec(),
+    };
+    match result {
+        Ok(exit) => exit.into(),
         Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::from(3)
+            complain(&error);
+            Exit::Failure.into()
         }
+    }
+}
+
+/// Logs are set up by `run` alone, and not before its arguments are known to be right.
+#[expect(clippy::print_stderr, reason = "where no log is set up")]
+fn complain(error: &anyhow::Error) {
+    if tracing::dispatcher::has_been_set() {
+        tracing::error!("{error:#}");
+    } else {
+        eprintln!("gpu-warden: {error:#}");
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod exit;
 pub mod generate;
+pub mod ready;
 pub mod run;
 
 use std::io::{self, IsTerminal};

@@ -4,10 +4,16 @@
 pub mod devices;
 pub mod drm;
 mod mountinfo;
+mod place;
 mod process;
 mod roots;
+mod source;
+mod toolkit;
 
 pub use devices::{Class, DRM_MAJOR, DeviceNumbers, NVIDIA_MAJOR, NumbersError};
 pub use mountinfo::{MalformedMountinfo, MountEntry};
+pub use place::Place;
 pub use process::{Process, ProcessError};
 pub use roots::Roots;
+pub use source::{Found, HostView, Relation, Source};
+pub use toolkit::{Toolkit, ToolkitError, USUAL_PATHS};

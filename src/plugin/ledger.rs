@@ -6,6 +6,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
+use nri::api::ContainerAdjustment;
+
 use crate::allocation::Subject;
 use crate::gpu::{DeviceId, Grant};
 
@@ -18,6 +20,10 @@ pub(super) struct Entry {
     /// Paths that were re-pointed at CreateContainer.
     pub(super) placeholders: BTreeSet<PathBuf>,
     pub(super) exempt: bool,
+    /// Decided under `enforcement: audit`: it was not changed, and the gate only reports.
+    pub(super) audit: bool,
+    /// What was replied at CreateContainer, for runtimes that let it be validated.
+    pub(super) replied: Option<Box<ContainerAdjustment>>,
     /// Host pid of its init process, once the gate has let it pass.
     pub(super) pid: Option<u32>,
 }
@@ -119,6 +125,8 @@ mod tests {
             ),
             placeholders: BTreeSet::new(),
             exempt: false,
+            audit: false,
+            replied: None,
             pid,
         }
     }

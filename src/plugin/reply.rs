@@ -26,6 +26,11 @@ pub(super) fn adjustment(admission: &Admission, mount_removal: bool) -> api::Con
         .iter()
         .map(|destination| dropped(destination, mount_removal))
         .collect();
+    adjust.annotations = admission
+        .drop_annotations
+        .iter()
+        .map(|key| (format!("-{key}"), String::new()))
+        .collect();
     let mut devices: Vec<_> = admission
         .repoint
         .iter()
@@ -48,13 +53,42 @@ pub(super) fn adjustment(admission: &Admission, mount_removal: bool) -> api::Con
             adjust.hooks = hooks(edits);
         }
     }
-    if !devices.is_empty() {
+    let rules: Vec<_> = admission.deny.iter().map(deny).collect();
+    if !devices.is_empty() || !rules.is_empty() {
         adjust.linux = MessageField::some(api::LinuxContainerAdjustment {
             devices,
+            resources: resources(rules),
             ..Default::default()
         });
     }
     adjust
+}
+
+fn resources(devices: Vec<api::LinuxDeviceCgroup>) -> MessageField<api::LinuxResources> {
+    if devices.is_empty() {
+        return MessageField::none();
+    }
+    MessageField::some(api::LinuxResources {
+        devices,
+        ..Default::default()
+    })
+}
+
+fn deny(&(major, minor): &(u32, u32)) -> api::LinuxDeviceCgroup {
+    let number = |value: u32| {
+        MessageField::some(api::OptionalInt64 {
+            value: value.into(),
+            ..Default::default()
+        })
+    };
+    api::LinuxDeviceCgroup {
+        allow: false,
+        type_: "c".to_owned(),
+        major: number(major),
+        minor: number(minor),
+        access: "rwm".to_owned(),
+        ..Default::default()
+    }
 }
 
 fn key_value(key: &str, value: &str) -> api::KeyValue {
