@@ -12,5 +12,6 @@ mod deployed;
 mod founding;
 mod gate;
 mod lifecycle;
+mod recipe;
 mod refusals;
 mod support;
