@@ -123,8 +123,7 @@ impl Config {
                 source,
             })?;
         let file = file.unwrap_or_default();
-        let is_name =
-            |name: &String| !name.is_empty() && !name.contains(|c| matches!(c, '=' | '\0'));
+        let is_name = |name: &String| !name.is_empty() && !name.contains(['=', '\0']);
         if let Some(name) = file.managed_env.iter().find(|name| !is_name(name)) {
             return Err(ConfigError::VariableName(name.clone()));
         }

@@ -135,13 +135,13 @@ impl HostView {
         if let Some(place) = self.contains.get(&identity(stat)) {
             return Some(Relation::Contains(place.clone()));
         }
-        let start = if directory {
+        let lowest = if directory {
             (file.try_clone().ok()?, *stat)
         } else {
             let path = host_path(file)?;
             self.open_path(path.parent()?)?
         };
-        self.place_above(start).map(Relation::Within)
+        self.place_above(lowest).map(Relation::Within)
     }
 
     /// The nearest place among a directory and those above it, unless the pod's own comes first.

@@ -135,7 +135,7 @@ impl Toolkit {
         let names = names
             .iter()
             .map(|name| name.trim())
-            .filter(|name| !name.is_empty() && !name.contains(|c| matches!(c, '=' | '\0')));
+            .filter(|name| !name.is_empty() && !name.contains(['=', '\0']));
         if let Some(swarm) = &mut self.swarm {
             swarm.extend(names.map(str::to_owned));
         }

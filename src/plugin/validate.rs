@@ -1,4 +1,4 @@
-//! ValidateContainerAdjustment: whether what was decided is still among the merged changes of all
+//! The validation of adjustments: whether what was decided is still among the merged changes of all
 //! plugins, and whether these bring anything beyond it.
 
 use std::sync::Arc;
@@ -146,3 +146,6 @@ fn hook(ours: &ContainerAdjustment, merged: &ContainerAdjustment) -> Option<Stri
         Some(format!("the hook {}", lost.path))
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -138,3 +138,157 @@ fn node(device: &nri::api::LinuxDevice) -> Node {
         minor: number(device.minor),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nri::api::{KeyValue, LinuxDevice, LinuxNamespace, OptionalInt64};
+    use nri::protobuf::MessageField;
+
+    use super::*;
+
+    fn rule_of(
+        allow: bool,
+        kind: &str,
+        major: Option<i64>,
+        minor: Option<i64>,
+        access: &str,
+    ) -> LinuxDeviceCgroup {
+        let number = |value: Option<i64>| {
+            value.map_or_else(MessageField::none, |value| {
+                MessageField::some(OptionalInt64 {
+                    value,
+                    ..Default::default()
+                })
+            })
+        };
+        LinuxDeviceCgroup {
+            allow,
+            type_: kind.into(),
+            major: number(major),
+            minor: number(minor),
+            access: access.into(),
+            ..Default::default()
+        }
+    }
+
+    fn container(
+        rules: Vec<LinuxDeviceCgroup>,
+        mounts: Vec<Mount>,
+        namespaces: &[&str],
+    ) -> Container {
+        let mut container = Container {
+            mounts,
+            ..Default::default()
+        };
+        let linux = container.linux.mut_or_insert_default();
+        linux.resources.mut_or_insert_default().devices = rules;
+        linux.namespaces = namespaces
+            .iter()
+            .map(|&kind| LinuxNamespace {
+                type_: kind.into(),
+                ..Default::default()
+            })
+            .collect();
+        container
+    }
+
+    fn sys(options: &[&str]) -> Mount {
+        Mount {
+            destination: "/sys".into(),
+            type_: "sysfs".into(),
+            source: "sysfs".into(),
+            options: options.iter().map(|&option| option.to_owned()).collect(),
+            ..Default::default()
+        }
+    }
+
+    fn seen(container: &Container) -> ContainerView {
+        view(&PodSandbox::default(), container, &Sources::new())
+    }
+
+    #[test]
+    fn privileged_shows_in_the_device_rules_or_in_a_writable_sys() {
+        let all = rule_of(true, "a", None, None, "rwm");
+        let none = rule_of(false, "a", None, None, "rwm");
+        for (rules, options, privileged) in [
+            (vec![none.clone(), all.clone()], &["ro"][..], true),
+            (vec![none.clone()], &["nosuid"], true),
+            (vec![none.clone()], &["nosuid", "ro"], false),
+            (
+                vec![none, rule_of(true, "c", Some(1), Some(3), "rwm")],
+                &["ro"],
+                false,
+            ),
+        ] {
+            let container = container(rules, vec![sys(options)], &["pid"]);
+            assert_eq!(seen(&container).privileged, privileged, "{container:?}");
+        }
+    }
+
+    #[test]
+    fn a_container_without_a_pid_namespace_is_in_the_hosts() {
+        assert!(!seen(&container(Vec::new(), Vec::new(), &["mount", "pid"])).host_pid);
+        assert!(seen(&container(Vec::new(), Vec::new(), &["mount"])).host_pid);
+    }
+
+    /// As containerd writes them: all denied, mknod of all allowed, some allowed to be opened.
+    #[test]
+    fn rules_about_opening_are_kept_and_the_last_that_matches_counts() {
+        let rules = vec![
+            rule_of(false, "a", None, None, "rwm"),
+            rule_of(true, "c", None, None, "m"),
+            rule_of(true, "b", None, None, "rwm"),
+            rule_of(true, "c", Some(195), Some(-1), "rw"),
+            rule_of(false, "c", Some(195), Some(1), "rwm"),
+            rule_of(true, "c", Some(1 << 40), None, "rw"),
+        ];
+        let view = seen(&container(rules, Vec::new(), &["pid"]));
+        assert!(view.opens(195, 0) && !view.opens(195, 1) && !view.opens(226, 128));
+        assert!(!view.all_devices_allowed);
+        let bare = seen(&container(Vec::new(), Vec::new(), &["pid"]));
+        assert!(!bare.opens(195, 0));
+    }
+
+    #[test]
+    fn what_an_adjustment_removes_it_does_not_add() {
+        let variable = |key: &str| KeyValue {
+            key: key.into(),
+            value: "v".into(),
+            ..Default::default()
+        };
+        let device = |path: &str| LinuxDevice {
+            path: path.into(),
+            type_: "c".into(),
+            major: 195,
+            ..Default::default()
+        };
+        let mut adjust = ContainerAdjustment {
+            env: vec![variable("-A"), variable("B")],
+            mounts: vec![
+                Mount {
+                    destination: "-/a".into(),
+                    ..Default::default()
+                },
+                Mount {
+                    destination: "/b".into(),
+                    source: "/s".into(),
+                    options: vec!["ro".into()],
+                    ..Default::default()
+                },
+            ],
+            annotations: [
+                ("-x".to_owned(), String::new()),
+                ("y".to_owned(), "z".to_owned()),
+            ]
+            .into(),
+            ..Default::default()
+        };
+        adjust.linux.mut_or_insert_default().devices = vec![device("-/dev/a"), device("/dev/b")];
+        let view = added(&adjust, &Sources::new());
+        assert_eq!(view.env, ["B=v"]);
+        assert_eq!(view.mounts.len(), 1);
+        assert!(!view.mounts[0].writable);
+        assert_eq!(view.annotations.keys().collect::<Vec<_>>(), ["y"]);
+        assert_eq!(view.devices.len(), 1);
+    }
+}

@@ -81,10 +81,7 @@ fn asks() -> impl Strategy<Value = Ask> {
         )
             .prop_map(move |(scope, domain, list)| Ask {
                 key: format!("cdi-devices.{domain}{scope}"),
-                value: names(&list)
-                    .iter()
-                    .map(|name| format!("- {name}\n"))
-                    .collect(),
+                value: format!("- {}\n", names(&list).join("\n- ")),
                 of_pod: true,
                 gpus: holds(scope, gpus(&list)),
             }),

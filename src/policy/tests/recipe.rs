@@ -392,11 +392,10 @@ fn power_over_the_node_is_refused_where_the_configuration_says_so() {
         host_pid: true,
         ..Default::default()
     };
-    use Treatment::{Allow, Refuse, RefuseWithGpu};
     for (treatment, without, with) in [
-        (Allow, false, false),
-        (RefuseWithGpu, false, true),
-        (Refuse, true, true),
+        (Treatment::Allow, false, false),
+        (Treatment::RefuseWithGpu, false, true),
+        (Treatment::Refuse, true, true),
     ] {
         for (view, config, code) in [
             (
