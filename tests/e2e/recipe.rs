@@ -299,6 +299,42 @@ async fn a_changed_configuration_holds_and_a_broken_one_does_not_and_shows_in_re
     }
 }
 
+/// What the message shows of `hostPID`, of privileged containers and of host directories is enough to
+/// tell them, on every runtime.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strict_configuration_refuses_power_over_the_node() {
+    let strict = "{hostPID: refuse-with-gpu, privileged: refuse, hostDirectories: refuse}";
+    for files in artifacts::both_containerds().unwrap() {
+        let it = Configured::start(&files, strict).await;
+        let node = &it.node;
+        let host_pid = |name: &str| PodSpec {
+            host_pid: true,
+            ..PodSpec::new(name)
+        };
+        let pod = host_pid("monitor");
+        node.admit(&pod, "main");
+        let id = node.run(&pod, &ContainerSpec::new("main")).await.unwrap();
+        node.has_exactly(&id, &[]).await;
+        let pod = host_pid("tracer");
+        node.allocate(&pod, "main", &[0]);
+        let refused = node.refused(&pod, &ContainerSpec::new("main")).await;
+        is_refused(&refused, "host-pid", &["default/tracer"]);
+        let pod = PodSpec::new("strong").privileged();
+        node.admit(&pod, "main");
+        let refused = node.refused(&pod, &ContainerSpec::new("main")).await;
+        is_refused(&refused, "privileged", &["default/strong"]);
+        for directory in ["/dev", "/"] {
+            let pod = PodSpec::new("explorer");
+            node.allocate(&pod, "main", &[1]);
+            let container = ContainerSpec::new("main").mount(directory, "/host");
+            let refused = node.refused(&pod, &container).await;
+            is_refused(&refused, "host-directory", &["/host", "/dev/nvidia0"]);
+            node.kubelet.release(&pod.uid);
+        }
+        it.node.end().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_gpu_warden_nobody_is_ready() {
     let [files, _] = artifacts::both_containerds().unwrap();

@@ -338,7 +338,7 @@ proptest! {
             prop_assert!(!may(*major, *minor), "{major}:{minor} is its own");
         }
         if device_rules {
-            for n in inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).filter(|_| shape != 2) {
+            for n in inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(&inventory.control).filter(|_| shape != 2) {
                 prop_assert!(
                     may(n.major, n.minor) || !view.opens(n.major, n.minor) || admission.deny.contains(&(n.major, n.minor)),
                     "{n:?} can be opened"
