@@ -1,10 +1,21 @@
 //! The configuration file: what the node's administrator decides. `nri-config/gpu-warden.yaml` is
-//! the commented default.
+//! the commented default, `nri-config/gpu-warden.schema.json` its schema.
+//!
+//! Owns the reading and checking of the file; [`Settings`] keeps it current. Refuses keys that it
+//! does not know: a misspelt key would otherwise mean the default without a word.
+
+mod choices;
+mod exemption;
+mod settings;
 
 use std::path::{Path, PathBuf};
 
-use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
+
+pub use choices::{Enforcement, Existing, HostDirectories, InjectionMode, Rule, Treatment};
+pub use exemption::{Exempt, PodIdentity};
+use exemption::{Exemption, FileExemption};
+pub use settings::{Settings, SettingsSource};
 
 /// The configuration could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -31,38 +42,55 @@ pub enum ConfigError {
     /// An exemption without a namespace would hold for everybody.
     #[error("the configuration exempts pods {0:?} in an empty namespace: name the namespace")]
     NoNamespace(String),
-}
-
-/// How a grant is brought in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum InjectionMode {
-    /// By CDI name where the runtime resolves it to our spec, else by our own expansion.
-    #[default]
-    Auto,
-    /// Always by our own expansion.
-    Expanded,
+    /// An exemption from nothing is a mistake: left out, `from` means everything.
+    #[error(
+        "the configuration exempts pods {1:?} of namespace {0:?} from an empty list: name rules, or leave `from` out to exempt from everything"
+    )]
+    FromNothing(String, String),
+    /// A value that is understood, and that this version can't carry out.
+    #[error("the configuration has `{key}: {value}`, which is not supported: {remedy}")]
+    Unsupported {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// A name that no environment variable can have.
+    #[error("the configuration manages the variable {0:?}, which is no name of a variable")]
+    VariableName(String),
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct File {
+    enforcement: Enforcement,
     exemptions: Vec<FileExemption>,
+    privileged: Treatment,
+    #[serde(rename = "hostPID")]
+    host_pid: Treatment,
+    host_directories: HostDirectories,
+    existing: Existing,
     managed_env: Vec<String>,
     injection: InjectionMode,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct FileExemption {
-    namespace: String,
-    pods: String,
 }
 
 /// A checked configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
-    exemptions: Vec<(String, GlobMatcher)>,
+    /// Who is left as it is, and from what; asked by [`Config::exempt`].
+    pub exemptions: Vec<Exemption>,
+    /// Whether decisions are carried out.
+    pub enforcement: Enforcement,
+    /// Privileged containers.
+    pub privileged: Treatment,
+    /// Containers in the host's pid namespace.
+    pub host_pid: Treatment,
+    /// Directories of the host that hold GPU nodes, or what the runtime obeys.
+    pub host_directories: HostDirectories,
+    /// Containers that run already.
+    pub existing: Existing,
     /// Environment variables to neutralise beside NVIDIA's own (`swarm-resource` names).
     pub managed_env: Vec<String>,
     /// How a grant is brought in.
@@ -94,80 +122,49 @@ impl Config {
                 origin: origin.to_owned(),
                 source,
             })?;
-        let File {
-            exemptions,
-            managed_env,
-            injection,
-        } = file.unwrap_or_default();
-        let exemptions = exemptions.into_iter().map(|exemption| {
-            if exemption.namespace.is_empty() {
-                return Err(ConfigError::NoNamespace(exemption.pods));
-            }
-            Ok((
-                exemption.namespace,
-                Glob::new(&exemption.pods)?.compile_matcher(),
-            ))
-        });
+        let file = file.unwrap_or_default();
+        let is_name = |name: &String| !name.is_empty() && !name.contains(['=', '\0']);
+        if let Some(name) = file.managed_env.iter().find(|name| !is_name(name)) {
+            return Err(ConfigError::VariableName(name.clone()));
+        }
+        let exemptions = file.exemptions.into_iter().map(Exemption::check);
         Ok(Self {
             exemptions: exemptions.collect::<Result<_, _>>()?,
-            managed_env,
-            injection,
+            enforcement: file.enforcement,
+            privileged: file.privileged,
+            host_pid: file.host_pid,
+            host_directories: file.host_directories,
+            existing: supported(file.existing)?,
+            managed_env: file.managed_env,
+            injection: file.injection,
         })
     }
 
-    /// Whether a pod is left as it is: one of the node's own GPU components.
-    pub fn exempts(&self, namespace: &str, pod: &str) -> bool {
-        self.exemptions
-            .iter()
-            .any(|(exempt, pods)| exempt == namespace && pods.is_match(pod))
+    /// What a pod is exempt from: the node's own GPU components have to see every GPU.
+    pub fn exempt(&self, pod: PodIdentity<'_>) -> Exempt {
+        let mut exempt = Exempt::default();
+        for exemption in &self.exemptions {
+            exemption.apply(pod, &mut exempt);
+        }
+        exempt
     }
+}
+
+/// What this version can do to containers that run already.
+fn supported(existing: Existing) -> Result<Existing, ConfigError> {
+    let (value, remedy) = match existing {
+        Existing::Report | Existing::Fence => return Ok(existing),
+        Existing::Stop => (
+            "stop",
+            "NRI has no call that stops a container; use `report`, and delete the pods that it names",
+        ),
+    };
+    Err(ConfigError::Unsupported {
+        key: "existing",
+        value,
+        remedy,
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_exemption_needs_both_namespace_and_name() {
-        let config = Config::parse(
-            "exemptions: [{namespace: gpu-operator, pods: 'nvidia-*'}]",
-            "test",
-        )
-        .unwrap();
-        assert!(config.exempts("gpu-operator", "nvidia-dcgm-x"));
-        assert!(!config.exempts("default", "nvidia-dcgm-x"));
-        assert!(!config.exempts("gpu-operator", "mine"));
-    }
-
-    #[test]
-    fn an_empty_text_exempts_nobody() {
-        for text in ["", "# only a comment\n", "{}"] {
-            assert!(
-                !Config::parse(text, "test")
-                    .unwrap()
-                    .exempts("kube-system", "nvidia-device-plugin")
-            );
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_meant_is_refused() {
-        for text in [
-            "exempt: []",
-            "injection: maybe",
-            "exemptions: [{pods: '*'}]",
-            "exemptions: [{namespace: '', pods: '*'}]",
-            "exemptions: [{namespace: a, pods: '[' }]",
-            "]",
-        ] {
-            assert!(Config::parse(text, "test").is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_shipped_default_is_valid_and_exempts_the_device_plugin() {
-        let config = Config::shipped().unwrap();
-        assert!(config.exempts("kube-system", "nvidia-device-plugin-daemonset-7xk2p"));
-        assert!(!config.exempts("default", "nvidia-device-plugin-daemonset-7xk2p"));
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@ pub mod gpu;
 pub mod host;
 pub mod plugin;
 pub mod policy;
+pub mod readiness;
 pub mod spec;
 pub mod telemetry;
 pub mod watch;

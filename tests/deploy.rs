@@ -93,7 +93,7 @@ fn the_daemon_set_reaches_the_host_where_it_has_to_and_no_further() {
 }
 
 #[test]
-fn every_volume_of_the_daemon_set_is_mounted_and_only_three_are_writable() {
+fn every_volume_of_the_daemon_set_is_mounted_and_only_three_of_the_host_are_writable() {
     let set = daemon_set();
     let pod = &set["spec"]["template"]["spec"];
     let mounts = pod["containers"][0]["volumeMounts"].as_sequence().unwrap();
@@ -103,8 +103,9 @@ fn every_volume_of_the_daemon_set_is_mounted_and_only_three_are_writable() {
             .iter()
             .find(|mount| mount["name"] == volume["name"])
             .unwrap();
-        assert!(volume["hostPath"]["type"].is_string(), "{volume:?}");
-        if mount["readOnly"] != Value::Bool(true) {
+        let own = !volume["emptyDir"].is_null();
+        assert!(own || volume["hostPath"]["type"].is_string(), "{volume:?}");
+        if !own && mount["readOnly"] != Value::Bool(true) {
             writable.push(mount["mountPath"].as_str().unwrap());
         }
     }
@@ -145,6 +146,32 @@ fn the_daemon_sets_arguments_are_understood() {
             .any(|mount| mount["mountPath"].as_str().unwrap().starts_with(path))
     };
     assert!(mounted("/driver-root") && mounted("/host"));
+}
+
+/// The kubelet asks for readiness with a command of this build, which finds the socket where the
+/// program makes it by default; and the program learns whose pod is its own.
+#[test]
+fn the_daemon_set_asks_for_readiness_and_says_which_pod_is_its_own() {
+    let set = daemon_set();
+    let container = &set["spec"]["template"]["spec"]["containers"][0];
+    let command = strings(&container["readinessProbe"]["exec"]["command"]);
+    assert_eq!(command, ["gpu-warden", "ready"]);
+    let help = |command: &str| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_gpu-warden"));
+        output(program.args([command, "--help"]))
+    };
+    let socket = "[default: /run/gpu-warden/status.sock]";
+    assert!(help("ready").contains(socket) && help("run").contains(socket));
+    let mounts = container["volumeMounts"].as_sequence().unwrap();
+    assert!(
+        mounts
+            .iter()
+            .any(|mount| mount["mountPath"] == "/run/gpu-warden")
+    );
+    let own = &container["env"][0];
+    assert_eq!(own["valueFrom"]["fieldRef"]["fieldPath"], "metadata.uid");
+    let name = own["name"].as_str().unwrap();
+    assert!(help("run").contains(&format!("[env: {name}=")), "{name}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use gpu_warden::config::Config;
+use gpu_warden::config::SettingsSource;
 use gpu_warden::host::Roots;
 use gpu_warden::plugin::{Warden, Wiring};
 use gpu_warden::watch::{Schedule, Watcher};
@@ -94,14 +94,18 @@ fn warden(kubelet_root: &std::path::Path) -> Result<(Warden, Watcher)> {
         directories: Vec::new(),
         poll: Duration::from_secs(3600),
         debounce: Duration::from_secs(1),
+        every_event: false,
     };
     let watcher = Watcher::start(schedule, publish, move || state.clone())?;
+    let settings = SettingsSource::open(None, Vec::new())?.now();
     let wiring = Wiring {
         roots: Roots {
             kubelet: kubelet_root.to_owned(),
             ..Roots::default()
         },
-        config: Config::shipped()?,
+        settings: tokio::sync::watch::Sender::new(Arc::new(settings)).subscribe(),
+        own_pod_uid: None,
+        places: Vec::new(),
         node,
         refresh: watcher.refresh(),
     };

@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use gpu_warden::cli::exit::Exit;
+use gpu_warden::cli::ready::ReadyArgs;
 use gpu_warden::cli::run::RunArgs;
 
 /// Gives each container exactly the GPUs that the kubelet allocated to it
@@ -19,19 +21,22 @@ struct Cli {
 enum Command {
     /// Serve as an NRI plugin, and keep the CDI spec of this node fresh
     Run(Box<RunArgs>),
+    /// Ask the running gpu-warden whether containers are guarded as configured
+    Ready(ReadyArgs),
 }
 
 fn main() -> ExitCode {
-    let Cli {
-        command: Command::Run(args),
-    } = Cli::parse_from(arguments());
-    match args.exec() {
-        Ok(()) => ExitCode::SUCCESS,
+    let result = match Cli::parse_from(arguments()).command {
+        Command::Run(args) => args.exec().map(|()| Exit::Done),
+        Command::Ready(args) => args.exec(),
+    };
+    match result {
+        Ok(exit) => exit.into(),
         Err(error) => {
             // Not by the log, which may be what could not be set up. Nothing is left to tell when
             // stderr is closed.
             let _ = writeln!(io::stderr(), "gpu-warden: {error:#}");
-            ExitCode::from(3)
+            Exit::Failure.into()
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod exit;
 pub mod generate;
 mod heap;
 mod make;
+pub mod ready;
 pub mod report;
 pub mod run;
 

@@ -7,15 +7,16 @@ use std::time::Duration;
 use anyhow::Context as _;
 use cdi::Kind;
 use clap::Args;
-use nri::{Identity, Runner, Status};
+use nri::{Identity, Runner};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{RootArgs, heap};
-use crate::config::Config;
-use crate::host::{DeviceNumbers, Roots};
+use crate::config::{Settings, SettingsSource};
+use crate::host::{DeviceNumbers, Place, Roots, USUAL_PATHS};
 use crate::plugin::{Warden, Wiring};
+use crate::readiness::{self, Readiness};
 use crate::spec::BuildOptions;
 use crate::telemetry::{self, LogFormat};
 use crate::watch::{Look, NodeState, Schedule, Watcher};
@@ -82,11 +83,26 @@ pub struct RunArgs {
     )]
     plugin_index: String,
 
-    /// Configuration file; without one, the default that is shipped as nri-config/gpu-warden.yaml
+    /// Configuration file, read again when it changes; without one, the default that is shipped as
+    /// nri-config/gpu-warden.yaml
     #[arg(long, env = "GPU_WARDEN_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Seconds after which the GPUs are looked at even when no file event came
+    /// NVIDIA's config.toml, of which those that exist are read; with none, every name that it could
+    /// have given to a variable is neutralised
+    #[arg(long = "nvidia-runtime-config", env = "GPU_WARDEN_NVIDIA_RUNTIME_CONFIG", value_delimiter = ',',
+          default_values = USUAL_PATHS, value_name = "FILE")]
+    nvidia_runtime_configs: Vec<PathBuf>,
+
+    /// UID of the pod that this runs in, which is left as it is (downward API: metadata.uid)
+    #[arg(long, env = "GPU_WARDEN_OWN_POD_UID", value_name = "UID")]
+    own_pod_uid: Option<String>,
+
+    /// Socket at which the state is told to `gpu-warden ready`
+    #[arg(long, env = "GPU_WARDEN_STATUS_SOCKET", default_value = readiness::DEFAULT_SOCKET, value_name = "PATH")]
+    status_socket: PathBuf,
+
+    /// Seconds after which GPUs and configuration are looked at even when no file event came
     #[arg(long, env = "GPU_WARDEN_POLL_INTERVAL", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..), value_name = "SECONDS")]
     poll_interval: u64,
 
@@ -118,10 +134,7 @@ impl RunArgs {
     pub fn exec(self) -> anyhow::Result<()> {
         heap::share();
         let _flush = telemetry::init(self.log_format, &self.log_level)?;
-        let config = match &self.config {
-            Some(path) => Config::load(path)?,
-            None => Config::shipped()?,
-        };
+        let (settings, _settings_watcher) = self.watch_settings()?;
         let roots = Roots {
             kubelet: self.kubelet_root.clone(),
             cgroup: self.cgroup_root.clone(),
@@ -141,14 +154,16 @@ impl RunArgs {
         )?;
         let schedule = Schedule {
             directories: look.directories(),
-            poll: Duration::from_secs(self.poll_interval),
-            debounce: Duration::from_millis(self.debounce),
+            every_event: false,
+            ..self.schedule()
         };
         let watcher = Watcher::start(schedule, publish, move || look.take())?;
         let wiring = Wiring {
+            places: self.places(&roots),
             roots,
-            config,
-            node,
+            settings: settings.clone(),
+            own_pod_uid: self.own_pod_uid.clone(),
+            node: node.clone(),
             refresh: watcher.refresh(),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -156,11 +171,44 @@ impl RunArgs {
             .enable_all()
             .build()
             .context("the async runtime can't be started")?;
-        let ended = runtime.block_on(self.serve(Arc::new(Warden::new(wiring))));
+        let ended = runtime.block_on(self.serve(Arc::new(Warden::new(wiring)), settings, node));
         // Every request is answered by now; a check that hangs in a file system must not hold the
         // process, since containers are created unguarded until its successor runs.
         runtime.shutdown_background();
         ended
+    }
+
+    fn schedule(&self) -> Schedule {
+        Schedule {
+            directories: Vec::new(),
+            poll: Duration::from_secs(self.poll_interval),
+            debounce: Duration::from_millis(self.debounce),
+            every_event: true,
+        }
+    }
+
+    /// Reads the settings, and keeps reading them until the watcher is dropped.
+    fn watch_settings(&self) -> anyhow::Result<(watch::Receiver<Arc<Settings>>, Watcher)> {
+        let mut source =
+            SettingsSource::open(self.config.clone(), self.nvidia_runtime_configs.clone())?;
+        let publish = watch::Sender::new(Arc::new(source.now()));
+        let settings = publish.subscribe();
+        let schedule = Schedule {
+            directories: source.directories(),
+            ..self.schedule()
+        };
+        let watcher = Watcher::start(schedule, publish, move || source.take())?;
+        Ok((settings, watcher))
+    }
+
+    fn places(&self, roots: &Roots) -> Vec<Place> {
+        let files: Vec<_> = self
+            .config
+            .iter()
+            .chain(&self.nvidia_runtime_configs)
+            .cloned()
+            .collect();
+        Place::all(&roots.kubelet, &self.cdi_dirs, &self.nri_socket, &files)
     }
 
     fn build_options(&self) -> anyhow::Result<BuildOptions> {
@@ -176,7 +224,12 @@ impl RunArgs {
         })
     }
 
-    async fn serve(self, warden: Arc<Warden>) -> anyhow::Result<()> {
+    async fn serve(
+        self,
+        warden: Arc<Warden>,
+        settings: watch::Receiver<Arc<Settings>>,
+        node: watch::Receiver<Arc<NodeState>>,
+    ) -> anyhow::Result<()> {
         let fences = Arc::clone(&warden).keep_fences();
         let runner = match Runner::prelaunched(Arc::clone(&warden))? {
             Some(runner) => runner,
@@ -188,8 +241,18 @@ impl RunArgs {
         };
         let mut terminate = signal(SignalKind::terminate()).context("SIGTERM can't be handled")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT can't be handled")?;
-        let announcing = tokio::spawn(announce(runner.status()));
         let fencing = tokio::spawn(fences);
+        let sources = readiness::Sources {
+            status: runner.status(),
+            settings,
+            node,
+        };
+        // What is told of us is not worth a container that is not guarded.
+        match readiness::listen(&self.status_socket) {
+            Ok(listener) => drop(tokio::spawn(readiness::serve(listener, sources.clone()))),
+            Err(problem) => warn!("`gpu-warden ready` gets no answer: {problem}"),
+        }
+        let announcing = tokio::spawn(announce(sources));
         let shutdown = async move {
             tokio::select! {
                 _ = terminate.recv() => info!("SIGTERM"),
@@ -204,23 +267,30 @@ impl RunArgs {
     }
 }
 
-/// Tells systemd and the log whether containers are guarded at the moment.
-async fn announce(mut status: watch::Receiver<Status>) {
+/// Tells systemd and the log whether containers are guarded at the moment, and as configured.
+async fn announce(mut sources: readiness::Sources) {
     let mut ready = false;
+    let mut said: Option<Readiness> = None;
     loop {
-        let now = *status.borrow_and_update();
-        let text = match now {
-            Status::Registered => "registered with the runtime",
-            _ => "not registered: containers are created without gpu-warden",
+        let now = Readiness {
+            inventory: None,
+            ..sources.now()
         };
-        if now == Status::Registered && !ready {
+        if now.registered && !ready {
             ready = true;
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         }
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(text)]);
-        info!(status = ?now, "{text}");
-        if status.changed().await.is_err() {
-            return;
+        if said.as_ref() != Some(&now) {
+            let text = now.to_string();
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&text)]);
+            info!(registered = now.registered, "{text}");
+            said = Some(now);
+        }
+        match sources.changed().await {
+            // Back so quickly that it looks the same is worth a line.
+            Some(true) => said = None,
+            Some(false) => {}
+            None => return,
         }
     }
 }

@@ -13,6 +13,7 @@ use tracing::{debug, info, warn};
 use super::gate;
 use super::ledger::{Entry, Origin};
 use super::service::{Warden, lock, names};
+use crate::config::Existing;
 use crate::fence::{Enclosure, Fence, FenceError, Fenced};
 use crate::gpu::Grant;
 use crate::host::{DeviceNumbers, NumbersError, Process, ProcessError};
@@ -98,12 +99,13 @@ impl Warden {
         for (id, entry) in all.iter().filter(|(_, entry)| entry.fenced) {
             self.recheck(id, entry).await;
         }
+        let existing = self.settings().config.existing;
         // After all of them: a pod's fence takes the union of what is known.
         let lacking: BTreeMap<_, _> = self
             .ledger()
             .all()
             .into_iter()
-            .filter(|(_, entry)| lacks_fence(entry))
+            .filter(|(_, entry)| lacks_fence(entry, existing))
             .collect();
         for (id, entry) in lacking {
             let gpus = names(&entry.grant);
@@ -213,6 +215,11 @@ impl Warden {
     }
 }
 
-fn lacks_fence(entry: &Entry) -> bool {
-    !entry.exempt && !entry.fenced && entry.pid.is_some() && entry.origin != Origin::Recorded
+fn lacks_fence(entry: &Entry, existing: Existing) -> bool {
+    let ours = match entry.origin {
+        Origin::Decided => true,
+        Origin::Confirmed => existing == Existing::Fence,
+        Origin::Recorded => false,
+    };
+    ours && !entry.exempt && !entry.audit && !entry.fenced && entry.pid.is_some()
 }

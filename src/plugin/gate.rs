@@ -2,13 +2,15 @@
 //! has not run yet. It judges by what is there, whoever put it there.
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use super::ledger::{Entry, Holder, Member};
-use crate::fence::{self, Breach, Enclosure, Expectation, Fence, GuardError, Guarded};
+use crate::fence::{
+    self, Breach, ContainerDev, Enclosure, Expectation, Fence, FoundNode, GuardError, Guarded,
+};
 use crate::gpu::{self, Grant, Inventory, Node};
 use crate::host::{DeviceNumbers, NumbersError, Process, ProcessError, Roots};
-use crate::policy::Reason;
+use crate::policy::{Reason, Refused};
 
 /// A container at the gate.
 #[derive(Debug, Clone)]
@@ -20,8 +22,24 @@ pub(super) struct Candidate {
     pub(super) devices: Vec<Node>,
 }
 
-/// Why it may not pass: the code, and the cause as the second half of a sentence.
-pub(super) type Refused = (Reason, String);
+/// What enforcement would do to a container, without doing it: the foreign nodes that it has, or why
+/// that can't be told.
+pub(super) fn look(candidate: &Candidate, roots: &Roots) -> Result<Vec<PathBuf>, Refused> {
+    let process = Process::open(&roots.proc, candidate.pid).map_err(failed)?;
+    if !process.is_in_container(&candidate.id).map_err(failed)? {
+        return Err(stranger(candidate));
+    }
+    let numbers = numbers(roots)?;
+    let is_foreign = |node: &FoundNode| {
+        let class = numbers.classify(node.major, node.minor);
+        class.is_some_and(|class| !candidate.entry.grant.permits(class))
+    };
+    let nodes = ContainerDev::open(&process, &host_filesystems(roots).map_err(failed)?)
+        .and_then(|dev| dev.nodes())
+        .map_err(|error| (Reason::GateFailed, error.to_string()))?;
+    let foreign = nodes.into_iter().filter(is_foreign);
+    Ok(foreign.map(|node| node.path).collect())
+}
 
 /// Lets the container pass, or says why not. Blocks on procfs, on cgroups and on the container's
 /// `/dev`; says what was done to it.
@@ -42,15 +60,9 @@ pub(super) fn pass(
     let process = Process::open(&roots.proc, candidate.pid).map_err(failed)?;
     // A pid that was given to another process since the message was sent is no container of that id.
     if !process.is_in_container(&candidate.id).map_err(failed)? {
-        let cause = format!(
-            "process {} is not in a cgroup of container {}",
-            candidate.pid, candidate.id
-        );
-        return Err((Reason::GateFailed, cause));
+        return Err(stranger(candidate));
     }
-    // Read anew for each start: a module that was loaded a moment ago has brought new majors.
-    let numbers = DeviceNumbers::read(roots)
-        .map_err(|e: NumbersError| (Reason::GateFailed, e.to_string()))?;
+    let numbers = numbers(roots)?;
     for gpu in candidate.entry.grant.gpus() {
         if let Some(cause) = gpu::contradiction(&roots.proc, gpu) {
             return Err((Reason::GpuUnknown, cause));
@@ -106,6 +118,19 @@ fn foreign_elsewhere<'a>(candidate: &'a Candidate, numbers: &DeviceNumbers) -> O
     };
     let mut elsewhere = candidate.devices.iter().filter(|node| !in_dev(&node.path));
     elsewhere.find(|node| is_foreign(node))
+}
+
+fn stranger(candidate: &Candidate) -> Refused {
+    let cause = format!(
+        "process {} is not in a cgroup of container {}",
+        candidate.pid, candidate.id
+    );
+    (Reason::GateFailed, cause)
+}
+
+/// Read anew for each start: a module that was loaded a moment ago has brought new majors.
+fn numbers(roots: &Roots) -> Result<DeviceNumbers, Refused> {
+    DeviceNumbers::read(roots).map_err(|e: NumbersError| (Reason::GateFailed, e.to_string()))
 }
 
 /// Whether every granted GPU still has the number that was decided on.

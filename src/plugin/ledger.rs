@@ -6,6 +6,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
+use nri::api::ContainerAdjustment;
+
 use crate::allocation::Subject;
 use crate::gpu::{DeviceId, Grant};
 
@@ -23,6 +25,10 @@ pub(super) struct Entry {
     pub(super) exempt: bool,
     /// Its GPUs were asked for by CDI name.
     pub(super) by_name: bool,
+    /// Decided under `enforcement: audit`: it was not changed, and the gate only reports.
+    pub(super) audit: bool,
+    /// What was replied at CreateContainer, for runtimes that let it be validated.
+    pub(super) replied: Option<Box<ContainerAdjustment>>,
     /// Host pid of its init process, once the gate has let it pass.
     pub(super) pid: Option<u32>,
     /// Where the record comes from.
@@ -207,6 +213,8 @@ mod tests {
             placeholders: BTreeSet::new(),
             exempt: false,
             by_name: false,
+            audit: false,
+            replied: None,
             pid,
             origin: Origin::Decided,
             fenced: false,

@@ -3,11 +3,15 @@
 //! Invariants: a container passes the gate only after it was verified; no lock is held across a
 //! call to the kubelet; whatever goes wrong becomes an error reply, never silence.
 
+mod decision;
+mod existing;
 mod fencing;
 mod gate;
 mod ledger;
+mod lookup;
 mod reply;
 mod service;
+mod validate;
 mod view;
 
 pub use service::{Warden, Wiring};

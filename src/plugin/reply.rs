@@ -26,6 +26,11 @@ pub(super) fn adjustment(admission: &Admission, mount_removal: bool) -> api::Con
         .iter()
         .map(|destination| dropped(destination, mount_removal))
         .collect();
+    adjust.annotations = admission
+        .drop_annotations
+        .iter()
+        .map(|key| (format!("-{key}"), String::new()))
+        .collect();
     let mut devices: Vec<_> = admission
         .repoint
         .iter()
@@ -48,13 +53,42 @@ pub(super) fn adjustment(admission: &Admission, mount_removal: bool) -> api::Con
             adjust.hooks = hooks(edits);
         }
     }
-    if !devices.is_empty() {
+    let rules: Vec<_> = admission.deny.iter().copied().map(deny).collect();
+    if !devices.is_empty() || !rules.is_empty() {
         adjust.linux = MessageField::some(api::LinuxContainerAdjustment {
             devices,
+            resources: resources(rules),
             ..Default::default()
         });
     }
     adjust
+}
+
+fn resources(devices: Vec<api::LinuxDeviceCgroup>) -> MessageField<api::LinuxResources> {
+    if devices.is_empty() {
+        return MessageField::none();
+    }
+    MessageField::some(api::LinuxResources {
+        devices,
+        ..Default::default()
+    })
+}
+
+fn deny((major, minor): (u32, u32)) -> api::LinuxDeviceCgroup {
+    let number = |value: u32| {
+        MessageField::some(api::OptionalInt64 {
+            value: value.into(),
+            ..Default::default()
+        })
+    };
+    api::LinuxDeviceCgroup {
+        allow: false,
+        type_: "c".to_owned(),
+        major: number(major),
+        minor: number(minor),
+        access: "rwm".to_owned(),
+        ..Default::default()
+    }
 }
 
 fn key_value(key: &str, value: &str) -> api::KeyValue {
@@ -168,5 +202,87 @@ fn hook(hook: &Hook) -> api::Hook {
             })
         }),
         ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::gpu::Grant;
+    use crate::policy::Reason;
+
+    fn admission() -> Admission {
+        Admission {
+            reason: Reason::NoGpu,
+            grant: Grant::default(),
+            env: BTreeMap::from([("NVIDIA_VISIBLE_DEVICES".into(), "void".into())]),
+            repoint: BTreeSet::from(["/dev/nvidia1".into()]),
+            drop_mounts: BTreeSet::from(["/run/nvidia-container-devices/x".to_owned()]),
+            drop_annotations: BTreeSet::from(["cdi.k8s.io/x".to_owned()]),
+            deny: BTreeSet::from([(195, 1), (226, 128)]),
+            inject: Injection::Nothing,
+        }
+    }
+
+    #[test]
+    fn everything_of_an_admission_is_in_the_adjustment_once() {
+        let adjust = adjustment(&admission(), true);
+        assert_eq!(adjust.env.len(), 1);
+        assert_eq!(
+            adjust.mounts[0].destination,
+            "-/run/nvidia-container-devices/x"
+        );
+        assert_eq!(
+            adjust.annotations,
+            [("-cdi.k8s.io/x".to_owned(), String::new())].into()
+        );
+        let device = &adjust.linux.devices[0];
+        assert_eq!((device.major, device.minor), (1, 3));
+        let rules: Vec<_> = adjust
+            .linux
+            .resources
+            .devices
+            .iter()
+            .map(|rule| {
+                let text = format!("{} {}", rule.type_, rule.access);
+                (rule.allow, text, rule.major.value, rule.minor.value)
+            })
+            .collect();
+        assert_eq!(
+            rules,
+            [
+                (false, "c rwm".to_owned(), 195, 1),
+                (false, "c rwm".to_owned(), 226, 128)
+            ],
+            "one rule per node, and no wildcard"
+        );
+    }
+
+    #[test]
+    fn where_mounts_cannot_be_removed_their_source_is_replaced() {
+        let adjust = adjustment(&admission(), false);
+        let mount = &adjust.mounts[0];
+        assert_eq!(
+            (mount.destination.as_str(), mount.source.as_str()),
+            ("/run/nvidia-container-devices/x", HARMLESS_SOURCE)
+        );
+    }
+
+    #[test]
+    fn with_nothing_to_change_nothing_is_said() {
+        let nothing = Admission {
+            env: BTreeMap::new(),
+            repoint: BTreeSet::new(),
+            drop_mounts: BTreeSet::new(),
+            drop_annotations: BTreeSet::new(),
+            deny: BTreeSet::new(),
+            ..admission()
+        };
+        assert_eq!(
+            adjustment(&nothing, true),
+            api::ContainerAdjustment::default()
+        );
     }
 }

@@ -7,23 +7,24 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use nri::api::{
     Container, ContainerAdjustment, ContainerState, ContainerUpdate, Event, PodSandbox,
+    ValidateContainerAdjustmentRequest,
 };
 use nri::{Adjusted, Events, Feature, Plugin, Refusal as Reply, Runtime};
 use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
+use super::decision::is_audit;
+use super::existing;
 use super::gate::{self, Candidate};
 use super::ledger::{Entry, Ledger, Origin};
 use super::reply::adjustment;
-use super::view::{subject, view};
-use crate::allocation::{Allocation, Kubelet, Subject};
-use crate::config::{Config, InjectionMode};
+use super::view::{nodes, subject};
+use crate::allocation::{Kubelet, Subject};
+use crate::config::Settings;
 use crate::fence::Fence;
 use crate::gpu::{DeviceId, Grant, Node};
-use crate::host::{Class, DeviceNumbers, Roots};
-use crate::policy::{
-    self, Admission, Decision, Injection, NodeFacts, Reason, Refusal, Terms, WARDEN_UUIDS,
-};
+use crate::host::{Class, Place, Roots};
+use crate::policy::{Admission, Decision, Injection, Reason, Refusal, WARDEN_UUIDS};
 use crate::watch::{NodeState, Refresh};
 
 /// Share of the runtime's request timeout within which the kubelet has to answer. The session's own
@@ -35,8 +36,13 @@ const LOOKUP_SHARE: f32 = 0.45;
 pub struct Wiring {
     /// Where everything is.
     pub roots: Roots,
-    /// The node's administrator's choices.
-    pub config: Config,
+    /// The node's administrator's choices, and what the node's NVIDIA runtime listens to; kept fresh
+    /// by a watcher of its own.
+    pub settings: watch::Receiver<Arc<Settings>>,
+    /// UID of the pod that this process runs in, which is exempt.
+    pub own_pod_uid: Option<String>,
+    /// What a container must not mount: the places that the runtime and the kubelet obey.
+    pub places: Vec<Place>,
     /// The state of the node, kept fresh by the watcher.
     pub node: watch::Receiver<Arc<NodeState>>,
     /// Asks the watcher to look at once.
@@ -72,7 +78,7 @@ impl Warden {
         lock(&self.ledger)
     }
 
-    fn runtime_has(&self, feature: Feature) -> bool {
+    pub(super) fn runtime_has(&self, feature: Feature) -> bool {
         let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         runtime.as_ref().is_some_and(|runtime| runtime.has(feature))
     }
@@ -85,53 +91,19 @@ impl Warden {
         Instant::now() + timeout.mul_f32(LOOKUP_SHARE)
     }
 
-    /// Looks the allocation up and decides.
-    async fn decide(&self, subject: &Subject, container: &Container) -> Decision {
-        let exempt = self.wiring.config.exempts(&subject.namespace, &subject.pod);
-        let allocation = if exempt {
-            Ok(Allocation::default())
-        } else {
-            self.kubelet
-                .allocation(subject, self.lookup_deadline())
-                .await
-        };
-        let node = Arc::clone(&self.wiring.node.borrow());
-        let cdi_names = self.wiring.config.injection == InjectionMode::Auto
-            && self.runtime_has(Feature::CdiDevices)
-            && allocation
-                .as_ref()
-                .is_ok_and(|allocation| node.resolves(&allocation.devices))
-            && !self.ledger().failed_by_name(subject);
-        let terms = Terms {
-            cdi_names,
-            managed_env: &self.wiring.config.managed_env,
-            exempt,
-        };
-        let facts = NodeFacts {
-            inventory: node.inventory(),
-            spec: node.spec(),
-            numbers: node.numbers(),
-        };
-        let decision = policy::decide(subject, &view(container), &allocation, facts, terms);
-        if let Decision::Refuse(Refusal {
-            reason: Reason::GpuUnknown | Reason::InventoryUnavailable,
-            ..
-        }) = decision
-        {
-            self.wiring.refresh.now();
-        }
-        log(subject, &decision);
-        decision
-    }
-
     /// The record of a container that was not created under our eyes: decided now, from the same
     /// sources, but it can no longer be adjusted, so the gate has to find it right as it is.
     async fn late_entry(&self, pod: &PodSandbox, container: &Container) -> Result<Entry, Reply> {
         let subject = subject(pod, container);
         debug!(container = %subject, "it was not created under our eyes");
-        match self.decide(&subject, container).await {
-            Decision::Refuse(refusal) => Err(Reply::new(refusal.to_string())),
-            decision => Ok(entry(&container.pod_sandbox_id, subject, &decision)),
+        let settings = self.settings();
+        let audit = is_audit(&settings);
+        match self.decide(&subject, pod, container, &settings).await {
+            Decision::Refuse(refusal) if !audit => Err(Reply::new(refusal.to_string())),
+            decision => Ok(Entry {
+                audit,
+                ..entry(&container.pod_sandbox_id, subject, &decision)
+            }),
         }
     }
 
@@ -142,6 +114,8 @@ impl Warden {
     async fn rebuild(&self, pods: &[PodSandbox], containers: &[Container]) {
         let before = self.ledger().take();
         let deadline = self.lookup_deadline();
+        let settings = self.settings();
+        let mut running = Vec::new();
         for container in containers.iter().filter(|container| exists(container)) {
             let Some(pod) = pods.iter().find(|pod| pod.id == container.pod_sandbox_id) else {
                 continue;
@@ -175,35 +149,79 @@ impl Warden {
                 grant: Grant::default(),
                 holds,
                 placeholders: BTreeSet::new(),
-                exempt: self.wiring.config.exempts(&pod.namespace, &pod.name),
+                exempt: self.exempt(pod, &settings).is_whole(),
                 by_name: false,
+                audit: is_audit(&settings),
+                replied: None,
                 pid,
                 origin: Origin::Recorded,
                 fenced: false,
             };
+            if entry.pid.is_some() {
+                running.push(Candidate {
+                    id: container.id.clone(),
+                    pid: container.pid,
+                    entry: entry.clone(),
+                    devices: Vec::new(),
+                });
+            }
             self.ledger().record(container.id.clone(), entry);
         }
+        running.retain(|candidate| !candidate.entry.exempt);
+        let roots = self.wiring.roots.clone();
+        // Not awaited: the runtime waits for the answer, and these run whatever is found.
+        drop(tokio::task::spawn_blocking(move || {
+            existing::report_all(&running, &roots);
+        }));
+    }
+
+    /// The gate under `enforcement: audit`: looks, tells, and touches nothing.
+    async fn report(&self, candidate: Candidate) {
+        let roots = self.wiring.roots.clone();
+        let looked = tokio::task::spawn_blocking(move || {
+            let found = gate::look(&candidate, &roots);
+            (candidate, found)
+        });
+        let Ok((Candidate { id, pid, entry, .. }, found)) = looked.await else {
+            return;
+        };
+        let subject = &entry.subject;
+        match found {
+            Ok(foreign) if foreign.is_empty() => {
+                info!(container = %subject, enforcement = "audit", "has no GPU node outside its allocation");
+            }
+            Ok(foreign) => {
+                warn!(container = %subject, enforcement = "audit", nodes = ?foreign, "starts with GPU nodes outside its allocation");
+            }
+            Err((reason, cause)) => {
+                warn!(container = %subject, enforcement = "audit", %reason, cause, "could not be examined");
+            }
+        }
+        let pid = Some(pid);
+        self.ledger().record(id, Entry { pid, ..entry });
     }
 
     /// The GPUs that gpu-warden gave a container, by the variable that it sets or voids in each one.
     /// A container that was created while gpu-warden was away could lie there, but not without a GPU's node.
     fn given_before(&self, container: &Container) -> BTreeSet<DeviceId> {
         let node = Arc::clone(&self.wiring.node.borrow());
-        let view = view(container);
-        let is_gpu = |node: &Node, numbers: &DeviceNumbers| {
-            matches!(
-                numbers.classify(node.major, node.minor),
-                Some(Class::Gpu(_))
-            )
+        let is_gpu = |device: &Node| {
+            let class = node.numbers().classify(device.major, device.minor);
+            matches!(class, Some(Class::Gpu(_)))
         };
-        if !view
-            .devices
-            .iter()
-            .any(|device| is_gpu(device, node.numbers()))
-        {
+        if !nodes(&container.linux.devices).iter().any(is_gpu) {
             return BTreeSet::new();
         }
-        let uuids = view.values(WARDEN_UUIDS).last().unwrap_or_default();
+        let value = |entry: &String| {
+            let (key, value) = entry.split_once('=')?;
+            (key == WARDEN_UUIDS).then(|| value.to_owned())
+        };
+        let uuids = container
+            .env
+            .iter()
+            .rev()
+            .find_map(value)
+            .unwrap_or_default();
         uuids
             .split(',')
             .filter_map(|id| DeviceId::parse(id).ok())
@@ -213,11 +231,17 @@ impl Warden {
 
 #[async_trait]
 impl Plugin for Warden {
-    fn events(&self, _runtime: &Runtime) -> Events {
+    fn events(&self, runtime: &Runtime) -> Events {
+        let validation = if runtime.has(Feature::Validation) {
+            Events::VALIDATE_CONTAINER_ADJUSTMENT
+        } else {
+            Events::NONE
+        };
         Events::CREATE_CONTAINER
             | Events::START_CONTAINER
             | Events::STOP_CONTAINER
             | Events::REMOVE_CONTAINER
+            | validation
     }
 
     async fn configure(&self, runtime: &Runtime, _config: &str) -> Result<(), Reply> {
@@ -247,16 +271,26 @@ impl Plugin for Warden {
         container: Container,
     ) -> Result<Adjusted, Reply> {
         let subject = subject(&pod, &container);
-        let decision = self.decide(&subject, &container).await;
+        let settings = self.settings();
+        let audit = is_audit(&settings);
+        let decision = self.decide(&subject, &pod, &container, &settings).await;
         let adjust = match &decision {
+            _ if audit => ContainerAdjustment::default(),
             Decision::Refuse(refusal) => return Err(Reply::new(refusal.to_string())),
             Decision::Exempt => ContainerAdjustment::default(),
             Decision::Admit(admission) => {
                 adjustment(admission, self.runtime_has(Feature::MountRemoval))
             }
         };
-        let entry = entry(&container.pod_sandbox_id, subject, &decision);
-        let widens = !entry.grant.is_empty();
+        let replied = self
+            .runtime_has(Feature::Validation)
+            .then(|| Box::new(adjust.clone()));
+        let entry = Entry {
+            audit,
+            replied,
+            ..entry(&container.pod_sandbox_id, subject, &decision)
+        };
+        let widens = !entry.grant.is_empty() && !audit;
         self.ledger().record(container.id, entry);
         if widens {
             self.redraw_pod(&pod).await;
@@ -265,6 +299,28 @@ impl Plugin for Warden {
             adjust,
             update: Vec::new(),
         })
+    }
+
+    async fn validate_container_adjustment(
+        &self,
+        request: ValidateContainerAdjustmentRequest,
+    ) -> Result<(), Reply> {
+        let subject = subject(&request.pod, &request.container);
+        let settings = self.settings();
+        let Err((reason, cause)) = self.judge_merged(&request, &subject, &settings).await else {
+            return Ok(());
+        };
+        if is_audit(&settings) {
+            warn!(container = %subject, %reason, cause, enforcement = "audit", "would be refused at validation");
+            return Ok(());
+        }
+        warn!(container = %subject, %reason, cause, "refused at validation");
+        let refusal = Refusal {
+            subject,
+            reason,
+            cause,
+        };
+        Err(Reply::new(refusal.to_string()))
     }
 
     async fn start_container(&self, pod: PodSandbox, container: Container) -> Result<(), Reply> {
@@ -281,12 +337,16 @@ impl Plugin for Warden {
             id: container.id.clone(),
             pid: container.pid,
             entry,
-            devices: view(&container).devices,
+            devices: nodes(&container.linux.devices),
         };
         let node = Arc::clone(&self.wiring.node.borrow());
         let roots = self.wiring.roots.clone();
         let (ledger, fence) = (Arc::clone(&self.ledger), Arc::clone(&self.fence));
         let subject = candidate.entry.subject.clone();
+        if candidate.entry.audit {
+            self.report(candidate).await;
+            return Ok(());
+        }
         let passed = tokio::task::spawn_blocking(move || {
             let started = Instant::now();
             gate::still_valid(&candidate.entry, node.inventory())?;
@@ -384,6 +444,8 @@ fn entry(sandbox: &str, subject: Subject, decision: &Decision) -> Entry {
         placeholders,
         exempt,
         by_name,
+        audit: false,
+        replied: None,
         pid: None,
         origin: Origin::Decided,
         fenced: false,
@@ -417,30 +479,4 @@ pub(super) fn names(grant: &Grant) -> String {
 fn ids(ids: &BTreeSet<DeviceId>) -> String {
     let ids: Vec<_> = ids.iter().map(DeviceId::as_str).collect();
     ids.join(",")
-}
-
-/// The one line per decision.
-fn log(subject: &Subject, decision: &Decision) {
-    let Subject {
-        namespace,
-        pod,
-        container,
-        pod_uid,
-    } = subject;
-    match decision {
-        Decision::Admit(Admission {
-            reason,
-            grant,
-            repoint,
-            ..
-        }) => {
-            info!(decision = "admit", %reason, namespace, pod, container, pod_uid, gpus = %names(grant), repointed = repoint.len(), "decided");
-        }
-        Decision::Exempt => {
-            info!(decision = "exempt", reason = %Reason::Exempt, namespace, pod, container, pod_uid, "decided");
-        }
-        Decision::Refuse(Refusal { reason, cause, .. }) => {
-            warn!(decision = "refuse", %reason, namespace, pod, container, pod_uid, cause, "decided");
-        }
-    }
 }

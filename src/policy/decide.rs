@@ -7,10 +7,12 @@ use cdi::{ContainerEdits, Spec};
 
 use super::expand::expand;
 use super::legacy::{self, VISIBLE_DEVICES, VOID, WARDEN_UUIDS};
-use super::{ContainerView, Reason, Refusal};
+use super::names::Kinds;
+use super::{ContainerView, Reason, Refusal, Refused, annotations, deny, mounts};
 use crate::allocation::{Allocation, AllocationError, Subject};
+use crate::config::{Config, Exempt, Rule, Treatment};
 use crate::gpu::{DeviceId, Grant, Inventory};
-use crate::host::DeviceNumbers;
+use crate::host::{DeviceNumbers, Toolkit};
 
 /// The node, as far as a decision needs it.
 #[derive(Debug, Clone, Copy)]
@@ -28,10 +30,14 @@ pub struct NodeFacts<'a> {
 pub struct Terms<'a> {
     /// The runtime takes CDI names in the reply, and resolves them to our spec.
     pub cdi_names: bool,
-    /// Further variables under management.
-    pub managed_env: &'a [String],
-    /// The configuration exempts this container.
-    pub exempt: bool,
+    /// The runtime takes device cgroup rules in the reply.
+    pub device_rules: bool,
+    /// The node's administrator's choices.
+    pub config: &'a Config,
+    /// What the node's NVIDIA runtime listens to.
+    pub toolkit: &'a Toolkit,
+    /// What this container is exempt from.
+    pub exempt: &'a Exempt,
 }
 
 /// What happens to a container.
@@ -58,6 +64,10 @@ pub struct Admission {
     pub repoint: BTreeSet<PathBuf>,
     /// Mount destinations to drop.
     pub drop_mounts: BTreeSet<String>,
+    /// Annotations of the container to remove.
+    pub drop_annotations: BTreeSet<String>,
+    /// Numbers of GPU nodes to deny in the device cgroup.
+    pub deny: BTreeSet<(u32, u32)>,
     /// How the granted GPUs get in.
     pub inject: Injection,
 }
@@ -83,10 +93,10 @@ pub fn decide(
     node: NodeFacts<'_>,
     terms: Terms<'_>,
 ) -> Decision {
-    if terms.exempt {
+    if terms.exempt.is_whole() {
         return Decision::Exempt;
     }
-    match admit(view, allocation, node, terms) {
+    match admit(view, &subject.container, allocation, node, terms) {
         Ok(admission) => Decision::Admit(admission),
         Err((reason, cause)) => Decision::Refuse(Refusal {
             subject: subject.clone(),
@@ -96,10 +106,9 @@ pub fn decide(
     }
 }
 
-type Refused = (Reason, String);
-
 fn admit(
     view: &ContainerView,
+    container: &str,
     allocation: &Result<Allocation, AllocationError>,
     node: NodeFacts<'_>,
     terms: Terms<'_>,
@@ -111,16 +120,13 @@ fn admit(
             grant(allocation, node)?,
             allocation.injected_by_runtime,
         ),
-        Err(AllocationError::Unavailable(why)) => {
-            match legacy::sign(view, terms.managed_env, node.numbers) {
-                Some(sign) => {
-                    let cause =
-                        format!("{sign}, and which GPU is its own can't be learnt now ({why})");
-                    return Err((Reason::AllocationUnavailable, cause));
-                }
-                None => (Reason::NoGpuUnasked, Grant::default(), false),
+        Err(AllocationError::Unavailable(why)) => match legacy::sign(view, terms, node.numbers) {
+            Some(sign) => {
+                let cause = format!("{sign}, and which GPU is its own can't be learnt now ({why})");
+                return Err((Reason::AllocationUnavailable, cause));
             }
-        }
+            None => (Reason::NoGpuUnasked, Grant::default(), false),
+        },
         Err(AllocationError::Conflict(why)) => {
             return Err((Reason::AllocationConflict, why.clone()));
         }
@@ -128,28 +134,49 @@ fn admit(
             return Err((Reason::AllocationUnsupported, why.clone()));
         }
     };
-    refuse_duplicates(view, &grant, terms.managed_env)?;
+    refuse_power(view, &grant, terms)?;
+    refuse_duplicates(view, &grant, terms)?;
+    let kinds = Kinds::new(node.spec.map(|spec| spec.kind.as_str()), terms);
+    annotations::check(view, container, &grant, node, kinds)?;
+    mounts::check(view, &grant, node, terms)?;
     let inject = inject(view, &grant, injected, node, terms)?;
     Ok(Admission {
         reason,
         env: env(view, &grant, &inject, terms),
         repoint: repoint(view, &grant, &inject, node.numbers),
         drop_mounts: drop_mounts(view, &grant),
+        drop_annotations: annotations::to_drop(view, kinds).cloned().collect(),
+        deny: if terms.device_rules {
+            deny::numbers(view, &grant, node)
+        } else {
+            BTreeSet::new()
+        },
         grant,
         inject,
     })
 }
 
+/// What the configuration refuses for the power that it has over the node.
+fn refuse_power(view: &ContainerView, grant: &Grant, terms: Terms<'_>) -> Result<(), Refused> {
+    let has_gpu = !grant.is_empty();
+    let held = if has_gpu { " and has a GPU" } else { "" };
+    let refused =
+        |treatment: Treatment, rule| treatment.refuses(has_gpu) && !terms.exempt.covers(rule);
+    if view.privileged && refused(terms.config.privileged, Rule::Privileged) {
+        return Err((Reason::Privileged, format!("it is privileged{held}")));
+    }
+    if view.host_pid && refused(terms.config.host_pid, Rule::HostPid) {
+        let cause = format!("it runs in the host's pid namespace{held}");
+        return Err((Reason::HostPid, cause));
+    }
+    Ok(())
+}
+
 /// With a key twice, the runtime lets the *last* original value win over our replacement. That is the
 /// everyday case (containerd keeps a CUDA image's `all` beside the device plugin's own value), so
 /// it is refused only where that value would bring more than the grant.
-fn refuse_duplicates(
-    view: &ContainerView,
-    grant: &Grant,
-    managed_env: &[String],
-) -> Result<(), Refused> {
-    for key in legacy::managed_env(managed_env) {
-        let values: Vec<_> = view.values(key).collect();
+fn refuse_duplicates(view: &ContainerView, grant: &Grant, terms: Terms<'_>) -> Result<(), Refused> {
+    for (key, values) in legacy::managed(view, terms) {
         let Some(last) = values.last().filter(|_| values.len() > 1) else {
             continue;
         };
@@ -290,11 +317,14 @@ fn env(
                 .map(|(k, v)| (k.to_owned(), v.to_owned())),
         );
     }
-    for key in legacy::managed_env(terms.managed_env) {
-        let present = view.values(key).next();
-        if present != Some(VOID) && (present.is_some() || key == VISIBLE_DEVICES) {
-            env.insert(key.to_owned(), VOID.to_owned());
+    let managed = legacy::managed(view, terms);
+    for (key, values) in &managed {
+        if values.first() != Some(&VOID) {
+            env.insert((*key).to_owned(), VOID.to_owned());
         }
+    }
+    if !managed.contains_key(VISIBLE_DEVICES) {
+        env.insert(VISIBLE_DEVICES.to_owned(), VOID.to_owned());
     }
     if !grant.is_empty() {
         let ids: Vec<_> = grant.gpus().iter().map(|gpu| gpu.id.as_str()).collect();

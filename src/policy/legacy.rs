@@ -1,11 +1,14 @@
 //! The ways by which NVIDIA's own runtime and hooks can be talked into injecting GPUs, and what in a
 //! container speaks for a GPU at all.
 
-use std::path::{Component, Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 
-use super::ContainerView;
-use crate::gpu::{Gpu, Grant};
-use crate::host::DeviceNumbers;
+use super::mounts::{is_gpu_path, lexically_clean};
+use super::names::{covers, is_granted};
+use super::{ContainerView, Terms, ViewMount};
+use crate::gpu::Grant;
+use crate::host::{DeviceNumbers, Found};
 
 /// The variable that decides in NVIDIA's runtime; always replaced.
 pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
@@ -27,15 +30,27 @@ const VOLUME_LISTS: [&str; 2] = [
     "/run/nvidia-container-devices",
 ];
 
-/// Annotation prefixes that request CDI devices.
-const CDI_PREFIXES: [&str; 2] = ["cdi.k8s.io/", "nvidia.cdi.k8s.io/"];
-
-/// All variables under management, the configured ones (`swarm-resource` names) included.
-pub(super) fn managed_env(configured: &[String]) -> impl Iterator<Item = &str> {
-    std::iter::once(VISIBLE_DEVICES)
-        .chain(FURTHER)
-        .chain(std::iter::once(WARDEN_UUIDS))
-        .chain(configured.iter().map(String::as_str))
+/// The variables under management that a container has, with all their values in order: NVIDIA's own,
+/// ours, the configured ones, and those that the node's NVIDIA runtime listens to beside its own.
+pub(super) fn managed<'a>(
+    view: &'a ContainerView,
+    terms: Terms<'_>,
+) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let is_managed = |name: &str| {
+        name == VISIBLE_DEVICES
+            || name == WARDEN_UUIDS
+            || FURTHER.contains(&name)
+            || terms.config.managed_env.iter().any(|own| own == name)
+            || terms.toolkit.is_swarm_variable(name)
+    };
+    let mut managed: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for entry in &view.env {
+        let (name, value) = entry.split_once('=').unwrap_or((entry, ""));
+        if is_managed(name) {
+            managed.entry(name).or_default().push(value);
+        }
+    }
+    managed
 }
 
 /// Whether NVIDIA's runtime, told this value, brings nothing beyond the grant: the values by which
@@ -46,13 +61,9 @@ pub(super) fn is_harmless(key: &str, value: &str, grant: &Grant) -> bool {
     }
     key == VISIBLE_DEVICES
         && (is_list_root(value)
-            || value.split(',').all(|token| {
-                // The index of a MIG device is its parent's, and names all of it.
-                let named = |gpu: &Gpu| {
-                    token == gpu.id.as_str() || (!gpu.id.is_mig() && token == gpu.index.to_string())
-                };
-                grant.gpus().iter().any(named)
-            }))
+            || value
+                .split(',')
+                .all(|token| is_granted(grant, token) || covers(grant, token)))
 }
 
 /// Whether a value of the variable means "see the volume mounts".
@@ -83,28 +94,28 @@ pub(super) fn is_volume_list(destination: &str) -> bool {
 /// whether its pod asked for a GPU or not.
 pub(super) fn sign(
     view: &ContainerView,
-    configured: &[String],
+    terms: Terms<'_>,
     numbers: &DeviceNumbers,
 ) -> Option<String> {
-    let speaks = |value: &str| !matches!(value, "" | "void" | "none");
-    let env = managed_env(configured).find_map(|key| {
-        view.values(key)
-            .find(|value| speaks(value))
-            .map(|value| format!("its environment has {key}={value}"))
+    let speaks = |value: &&str| !matches!(*value, "" | "void" | "none");
+    let env = managed(view, terms).into_iter().find_map(|(key, values)| {
+        let value = values.into_iter().find(speaks)?;
+        Some(format!("its environment has {key}={value}"))
     });
+    let is_gpu = |mount: &&ViewMount| match mount.found.found {
+        Found::Device { major, minor } => numbers.classify(major, minor).is_some(),
+        _ => is_gpu_path(Path::new(&mount.source)),
+    };
     let mount = || {
-        let mount = view
-            .mounts
-            .iter()
-            .find(|mount| is_volume_list(&mount.destination) || is_gpu_path(&mount.source))?;
+        let mut mounts = view.mounts.iter();
+        let mount = mounts.find(|mount| is_volume_list(&mount.destination) || is_gpu(mount))?;
         Some(format!("it mounts {}", mount.destination))
     };
     let cdi = || {
         let name = view.cdi_devices.first().cloned();
         let key = || {
-            view.annotations
-                .keys()
-                .find(|key| CDI_PREFIXES.iter().any(|prefix| key.starts_with(prefix)))
+            let mut keys = view.annotations.keys();
+            keys.find(|key| terms.toolkit.is_cdi_annotation(key))
                 .cloned()
         };
         Some(format!("it asks for CDI devices ({})", name.or_else(key)?))
@@ -120,40 +131,30 @@ pub(super) fn sign(
     env.or_else(mount).or_else(cdi).or_else(node)
 }
 
-fn is_gpu_path(source: &str) -> bool {
-    let clean = lexically_clean(Path::new(source));
-    clean
-        .strip_prefix("/dev")
-        .is_ok_and(|rest| rest.to_string_lossy().starts_with("nvidia"))
-}
-
-/// Resolves `.` and `..` by the text alone.
-fn lexically_clean(path: &Path) -> PathBuf {
-    let mut clean = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => {
-                clean.pop();
-            }
-            Component::CurDir => {}
-            other => clean.push(other),
-        }
-    }
-    clean
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::gpu::{DeviceId, Node};
-    use crate::policy::ViewMount;
+    use crate::config::{Config, Exempt};
+    use crate::gpu::{DeviceId, Gpu, Node};
+    use crate::host::{Source, Toolkit};
 
     fn sign_of(view: &ContainerView) -> Option<String> {
         let numbers =
             DeviceNumbers::parse("Character devices:\n510 nvidia-uvm\n", BTreeSet::new()).unwrap();
-        sign(view, &["GPUS".to_owned()], &numbers)
+        let config = Config {
+            managed_env: vec!["GPUS".to_owned()],
+            ..Config::default()
+        };
+        let terms = Terms {
+            cdi_names: false,
+            device_rules: false,
+            config: &config,
+            toolkit: &Toolkit::unknown(),
+            exempt: &Exempt::default(),
+        };
+        sign(view, terms, &numbers)
     }
 
     #[test]
@@ -167,6 +168,7 @@ mod tests {
             "NVIDIA_VISIBLE_DEVICES=0",
             "GPUS=1",
             "NVIDIA_IMEX_CHANNELS=0",
+            "DOCKER_RESOURCE_GPU=GPU-1",
         ] {
             assert!(sign_of(&env(entry)).is_some(), "{entry}");
         }
@@ -174,6 +176,7 @@ mod tests {
             mounts: vec![ViewMount {
                 destination: destination.into(),
                 source: source.into(),
+                ..Default::default()
             }],
             ..Default::default()
         };
@@ -185,6 +188,22 @@ mod tests {
             .is_some()
         );
         assert!(sign_of(&mount("/mnt", "/dev/nvidia1")).is_some());
+        let bound = ContainerView {
+            mounts: vec![ViewMount {
+                destination: "/printer".into(),
+                source: "/srv/lp".into(),
+                found: Source {
+                    found: Found::Device {
+                        major: 195,
+                        minor: 0,
+                    },
+                    relation: None,
+                },
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        assert!(sign_of(&bound).is_some(), "known by its number");
         let cdi = ContainerView {
             cdi_devices: vec!["nvidia.com/gpu=all".into()],
             ..Default::default()
@@ -228,6 +247,8 @@ mod tests {
             "GPU-1",
             "3",
             "GPU-1,3",
+            "nvidia.com/gpu=GPU-1",
+            "k8s.device-plugin.nvidia.com/gpu=3",
             "/var/run/nvidia-container-devices",
         ] {
             assert!(harmless(value, &grant), "{value}");
@@ -241,6 +262,9 @@ mod tests {
             "GPU-1,",
             "03",
             "nvidia.com/gpu=all",
+            "nvidia.com/gpu=GPU-2",
+            "nvidia.com/gpu=GPU-1,all",
+            "nvidia.com/mig=GPU-1",
             " GPU-2",
         ] {
             assert!(!harmless(value, &grant), "{value}");
@@ -285,6 +309,7 @@ mod tests {
             mounts: vec![ViewMount {
                 destination: "/data".into(),
                 source: "/srv/nvidia".into(),
+                ..Default::default()
             }],
             devices: vec![Node {
                 path: "/dev/fuse".into(),

@@ -15,6 +15,21 @@ pub enum Reason {
     Exempt,
     /// A managed environment variable occurs more than once (the runtime could not replace it).
     DuplicateEnv,
+    /// An annotation or a CDI request asks for a GPU that was not allocated.
+    ForeignRequest,
+    /// It mounts what the runtime or the kubelet obeys.
+    ControlMount,
+    /// It mounts a directory of the host that holds foreign GPU nodes or what the runtime obeys, and
+    /// the configuration refuses that.
+    HostDirectory,
+    /// It is privileged, and the configuration refuses that.
+    Privileged,
+    /// It is in the host's pid namespace, and the configuration refuses that.
+    HostPid,
+    /// The changes of all NRI plugins together bring a GPU that was not allocated.
+    MergedForeign,
+    /// What was decided is not among the changes of all NRI plugins together.
+    AdjustmentLost,
     /// The kubelet can't be asked, and the container looks as if it had a GPU.
     AllocationUnavailable,
     /// The kubelet's two records disagree.
@@ -46,6 +61,13 @@ impl Reason {
             Self::NoGpuUnasked => "no-gpu-unasked",
             Self::Exempt => "exempt",
             Self::DuplicateEnv => "duplicate-env",
+            Self::ForeignRequest => "foreign-request",
+            Self::ControlMount => "control-mount",
+            Self::HostDirectory => "host-directory",
+            Self::Privileged => "privileged",
+            Self::HostPid => "host-pid",
+            Self::MergedForeign => "merged-foreign",
+            Self::AdjustmentLost => "adjustment-lost",
             Self::AllocationUnavailable => "allocation-unavailable",
             Self::AllocationConflict => "allocation-conflict",
             Self::AllocationUnsupported => "allocation-unsupported",
@@ -65,6 +87,28 @@ impl Reason {
             Self::Granted | Self::NoGpu | Self::NoGpuUnasked | Self::Exempt => "",
             Self::DuplicateEnv => {
                 "Set the variable at most once, or leave it out: the allocation decides, not the environment"
+            }
+            Self::ForeignRequest => {
+                "Remove the annotation: GPUs are requested as `nvidia.com/gpu` in the container's limits"
+            }
+            Self::ControlMount => {
+                "Remove the volume; for a component of the node, its administrator adds an exemption \
+                 `from: [mounts]` to gpu-warden's configuration"
+            }
+            Self::HostDirectory => {
+                "Mount only what is needed of that directory; for a component of the node, its administrator adds an \
+                 exemption `from: [mounts]` to gpu-warden's configuration"
+            }
+            Self::Privileged => {
+                "Run it without `privileged`; for a component of the node, its administrator adds an exemption \
+                 `from: [privileged]` to gpu-warden's configuration"
+            }
+            Self::HostPid => {
+                "Run it without `hostPID`; for a component of the node, its administrator adds an exemption \
+                 `from: [hostPID]` to gpu-warden's configuration"
+            }
+            Self::MergedForeign | Self::AdjustmentLost => {
+                "The node's administrator finds the NRI plugins of this node in the runtime's log"
             }
             Self::AllocationUnavailable => {
                 "The kubelet tries again by itself; if this stays, the node's administrator should check that the \

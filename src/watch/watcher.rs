@@ -13,8 +13,6 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-use super::NodeState;
-
 /// When to look.
 #[derive(Debug, Clone)]
 pub struct Schedule {
@@ -24,6 +22,9 @@ pub struct Schedule {
     pub poll: Duration,
     /// Quiet time to wait for after an event: a driver that loads makes many nodes at once.
     pub debounce: Duration,
+    /// Whether every event in these directories counts, and not only those that can mean a GPU or a
+    /// spec: a busy `/dev` is full of terminals.
+    pub every_event: bool,
 }
 
 /// Events may go on for ever; this many debounce times after the first one, look all the same.
@@ -64,17 +65,18 @@ pub struct Watcher {
 
 impl Watcher {
     /// Starts with one look, and publishes what each look finds.
-    pub fn start(
+    pub fn start<T: Send + Sync + 'static>(
         schedule: Schedule,
-        publish: watch::Sender<Arc<NodeState>>,
-        look: impl FnMut() -> NodeState + Send + 'static,
+        publish: watch::Sender<Arc<T>>,
+        look: impl FnMut() -> T + Send + 'static,
     ) -> Result<Self, WatchError> {
         let (sender, wakes) = mpsc::channel();
         let events = sender.clone();
         let watched = schedule.directories.clone();
+        let every = schedule.every_event;
         let notifier = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             // An error may stand for lost events, so it counts as one.
-            if event.map_or(true, |event| concerns(&event, &watched)) {
+            if event.map_or(true, |event| concerns(&event, &watched, every)) {
                 let _ = events.send(Wake::Event);
             }
         });
@@ -133,11 +135,11 @@ struct Loop {
 }
 
 impl Loop {
-    fn run(
+    fn run<T>(
         mut self,
         wakes: &Receiver<Wake>,
-        publish: &watch::Sender<Arc<NodeState>>,
-        mut look: impl FnMut() -> NodeState,
+        publish: &watch::Sender<Arc<T>>,
+        mut look: impl FnMut() -> T,
     ) {
         self.missing = self.schedule.directories.clone();
         loop {
@@ -192,10 +194,11 @@ impl Loop {
     }
 }
 
-/// Whether an event can mean that a GPU or a spec changed. A busy `/dev` is full of terminals.
-fn concerns(event: &notify::Event, watched: &[PathBuf]) -> bool {
+/// Whether an event can mean that a GPU or a spec changed, unless `every` one counts.
+fn concerns(event: &notify::Event, watched: &[PathBuf], every: bool) -> bool {
     !matches!(event.kind, EventKind::Access(_))
-        && (event.need_rescan()
+        && (every
+            || event.need_rescan()
             || event.paths.is_empty()
             || event.paths.iter().any(|path| is_of_interest(path, watched)))
 }
@@ -220,6 +223,7 @@ mod tests {
 
     use super::*;
     use crate::host::DeviceNumbers;
+    use crate::watch::NodeState;
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -236,6 +240,7 @@ mod tests {
             directories,
             poll,
             debounce: Duration::from_millis(30),
+            every_event: false,
         };
         let watcher = Watcher::start(schedule, watch::Sender::new(Arc::new(state())), move || {
             counter.fetch_add(1, Ordering::SeqCst);

@@ -14,5 +14,6 @@ mod fence;
 mod founding;
 mod gate;
 mod lifecycle;
+mod recipe;
 mod refusals;
 mod support;
