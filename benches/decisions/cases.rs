@@ -5,8 +5,10 @@ use std::hint::black_box;
 
 use anyhow::{Context as _, Result, ensure};
 use gpu_warden::allocation::{Allocation, AllocationError, Subject};
+use gpu_warden::config::{Config, Exempt};
 use gpu_warden::fence::{Expectation, FoundNode};
 use gpu_warden::gpu::{DeviceId, Grant, Node};
+use gpu_warden::host::Toolkit;
 use gpu_warden::policy::{ContainerView, Decision, NodeFacts, Terms, ViewMount, decide};
 
 use super::support::container::{self, Kind};
@@ -111,10 +113,13 @@ fn repeat_decide(kind: Kind, nodes: usize, by_name: bool, times: usize) -> Resul
         spec: Some(&spec),
         numbers: &numbers,
     };
+    let (config, toolkit, exempt) = (Config::shipped()?, Toolkit::unknown(), Exempt::default());
     let terms = Terms {
         cdi_names: by_name,
-        managed_env: &[],
-        exempt: false,
+        device_rules: false,
+        config: &config,
+        toolkit: &toolkit,
+        exempt: &exempt,
     };
     for _ in 0..times {
         let decision = decide(&subject, black_box(&view), &allocation, facts, terms);
@@ -136,6 +141,7 @@ fn view(kind: Kind, nodes: usize) -> ContainerView {
     let mounts = message.mounts.into_iter().map(|mount| ViewMount {
         destination: mount.destination,
         source: mount.source,
+        ..Default::default()
     });
     ContainerView {
         env: message.env,
@@ -144,6 +150,7 @@ fn view(kind: Kind, nodes: usize) -> ContainerView {
         annotations: message.annotations.into_iter().collect(),
         cdi_devices: Vec::new(),
         all_devices_allowed: kind == Kind::Privileged,
+        ..Default::default()
     }
 }
 

@@ -372,7 +372,7 @@ mod tests {
                 panic!("{directory}");
             };
             assert!(
-                nodes.contains(&("/dev/null".into(), Class::Capability)),
+                nodes.contains(&("/dev/null".into(), Class::Capability(3))),
                 "{nodes:?}"
             );
         }

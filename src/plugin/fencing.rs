@@ -11,7 +11,7 @@ use nri::api::PodSandbox;
 use tracing::{debug, info, warn};
 
 use super::gate;
-use super::ledger::{Entry, Origin};
+use super::ledger::{Entry, Handling, Origin};
 use super::service::{Warden, lock, names};
 use crate::config::Existing;
 use crate::fence::{Enclosure, Fence, FenceError, Fenced};
@@ -91,7 +91,7 @@ impl Warden {
         let entries = self.ledger().all();
         told.retain(|id| entries.iter().any(|(container, _)| container == id));
         for (id, entry) in entries {
-            if entry.origin == Origin::Recorded && !entry.exempt {
+            if entry.origin == Origin::Recorded && entry.handling != Handling::Exempt {
                 self.confirm(&id, &entry, told).await;
             }
         }
@@ -221,5 +221,5 @@ fn lacks_fence(entry: &Entry, existing: Existing) -> bool {
         Origin::Confirmed => existing == Existing::Fence,
         Origin::Recorded => false,
     };
-    ours && !entry.exempt && !entry.audit && !entry.fenced && entry.pid.is_some()
+    ours && entry.handling == Handling::Enforced && !entry.fenced && entry.pid.is_some()
 }

@@ -22,11 +22,9 @@ pub(super) struct Entry {
     pub(super) holds: BTreeSet<DeviceId>,
     /// Paths that were re-pointed at CreateContainer.
     pub(super) placeholders: BTreeSet<PathBuf>,
-    pub(super) exempt: bool,
+    pub(super) handling: Handling,
     /// Its GPUs were asked for by CDI name.
     pub(super) by_name: bool,
-    /// Decided under `enforcement: audit`: it was not changed, and the gate only reports.
-    pub(super) audit: bool,
     /// What was replied at CreateContainer, for runtimes that let it be validated.
     pub(super) replied: Option<Box<ContainerAdjustment>>,
     /// Host pid of its init process, once the gate has let it pass.
@@ -35,6 +33,17 @@ pub(super) struct Entry {
     pub(super) origin: Origin,
     /// Whether this process has put the kernel's fence up around it.
     pub(super) fenced: bool,
+}
+
+/// What is done to a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Handling {
+    /// What was decided is carried out, and proven at the gate.
+    Enforced,
+    /// Decided under `enforcement: audit`: it was not changed, and the gate only reports.
+    Audited,
+    /// One of the node's own components: left as it is.
+    Exempt,
 }
 
 /// How much a record is worth.
@@ -126,10 +135,9 @@ impl Ledger {
     /// The containers of a pod that are decided on and have not ended. By the pod's UID, after which
     /// its cgroup is named.
     pub(super) fn members(&self, pod_uid: &str) -> Vec<Member> {
-        let of_pod = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.subject.pod_uid == pod_uid && !entry.exempt);
+        let of_pod = self.entries.iter().filter(|(_, entry)| {
+            entry.subject.pod_uid == pod_uid && entry.handling != Handling::Exempt
+        });
         of_pod
             .map(|(container, entry)| Member {
                 container: container.clone(),
@@ -211,9 +219,8 @@ mod tests {
             holds: grant.exclusive().cloned().collect(),
             grant,
             placeholders: BTreeSet::new(),
-            exempt: false,
+            handling: Handling::Enforced,
             by_name: false,
-            audit: false,
             replied: None,
             pid,
             origin: Origin::Decided,

@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 use super::decision::is_audit;
 use super::existing;
 use super::gate::{self, Candidate};
-use super::ledger::{Entry, Ledger, Origin};
+use super::ledger::{Entry, Handling, Ledger, Origin};
 use super::reply::adjustment;
 use super::view::{nodes, subject};
 use crate::allocation::{Kubelet, Subject};
@@ -100,10 +100,7 @@ impl Warden {
         let audit = is_audit(&settings);
         match self.decide(&subject, pod, container, &settings).await {
             Decision::Refuse(refusal) if !audit => Err(Reply::new(refusal.to_string())),
-            decision => Ok(Entry {
-                audit,
-                ..entry(&container.pod_sandbox_id, subject, &decision)
-            }),
+            decision => Ok(entry(&container.pod_sandbox_id, subject, &decision, audit)),
         }
     }
 
@@ -149,9 +146,12 @@ impl Warden {
                 grant: Grant::default(),
                 holds,
                 placeholders: BTreeSet::new(),
-                exempt: self.exempt(pod, &settings).is_whole(),
+                handling: if self.exempt(pod, &settings).is_whole() {
+                    Handling::Exempt
+                } else {
+                    handling(is_audit(&settings))
+                },
                 by_name: false,
-                audit: is_audit(&settings),
                 replied: None,
                 pid,
                 origin: Origin::Recorded,
@@ -167,7 +167,7 @@ impl Warden {
             }
             self.ledger().record(container.id.clone(), entry);
         }
-        running.retain(|candidate| !candidate.entry.exempt);
+        running.retain(|candidate| candidate.entry.handling != Handling::Exempt);
         let roots = self.wiring.roots.clone();
         // Not awaited: the runtime waits for the answer, and these run whatever is found.
         drop(tokio::task::spawn_blocking(move || {
@@ -286,9 +286,8 @@ impl Plugin for Warden {
             .runtime_has(Feature::Validation)
             .then(|| Box::new(adjust.clone()));
         let entry = Entry {
-            audit,
             replied,
-            ..entry(&container.pod_sandbox_id, subject, &decision)
+            ..entry(&container.pod_sandbox_id, subject, &decision, audit)
         };
         let widens = !entry.grant.is_empty() && !audit;
         self.ledger().record(container.id, entry);
@@ -329,7 +328,7 @@ impl Plugin for Warden {
             Some(entry) if entry.origin == Origin::Decided => entry,
             _ => self.late_entry(&pod, &container).await?,
         };
-        if entry.exempt {
+        if entry.handling == Handling::Exempt {
             return Ok(());
         }
         let holders = self.ledger().holders(&entry.sandbox, &entry.grant);
@@ -343,7 +342,7 @@ impl Plugin for Warden {
         let roots = self.wiring.roots.clone();
         let (ledger, fence) = (Arc::clone(&self.ledger), Arc::clone(&self.fence));
         let subject = candidate.entry.subject.clone();
-        if candidate.entry.audit {
+        if candidate.entry.handling == Handling::Audited {
             self.report(candidate).await;
             return Ok(());
         }
@@ -421,7 +420,15 @@ impl Plugin for Warden {
     }
 }
 
-fn entry(sandbox: &str, subject: Subject, decision: &Decision) -> Entry {
+fn handling(audit: bool) -> Handling {
+    if audit {
+        Handling::Audited
+    } else {
+        Handling::Enforced
+    }
+}
+
+fn entry(sandbox: &str, subject: Subject, decision: &Decision, audit: bool) -> Entry {
     let by_name = matches!(
         decision,
         Decision::Admit(Admission {
@@ -429,12 +436,12 @@ fn entry(sandbox: &str, subject: Subject, decision: &Decision) -> Entry {
             ..
         })
     );
-    let (grant, placeholders, exempt) = match decision {
+    let (grant, placeholders, handling) = match decision {
         Decision::Admit(Admission { grant, repoint, .. }) => {
-            (grant.clone(), repoint.clone(), false)
+            (grant.clone(), repoint.clone(), handling(audit))
         }
-        Decision::Exempt => (Grant::default(), BTreeSet::new(), true),
-        Decision::Refuse(_) => (Grant::default(), BTreeSet::new(), false),
+        Decision::Exempt => (Grant::default(), BTreeSet::new(), Handling::Exempt),
+        Decision::Refuse(_) => (Grant::default(), BTreeSet::new(), handling(audit)),
     };
     Entry {
         sandbox: sandbox.to_owned(),
@@ -442,9 +449,8 @@ fn entry(sandbox: &str, subject: Subject, decision: &Decision) -> Entry {
         holds: grant.exclusive().cloned().collect(),
         grant,
         placeholders,
-        exempt,
+        handling,
         by_name,
-        audit: false,
         replied: None,
         pid: None,
         origin: Origin::Decided,

@@ -7,6 +7,7 @@ use nri::api::{
     ContainerAdjustment, KeyValue, LinuxDevice, Mount, ValidateContainerAdjustmentRequest,
 };
 
+use super::ledger::Handling;
 use super::service::Warden;
 use super::view::added;
 use crate::allocation::Subject;
@@ -32,7 +33,7 @@ impl Warden {
         })?;
         let nothing = ContainerAdjustment::default();
         let merged = request.adjust.as_ref().unwrap_or(&nothing);
-        if !entry.audit
+        if entry.handling != Handling::Audited
             && let Some(lost) = lost(entry.replied.as_deref().unwrap_or(&nothing), merged)
         {
             let cause = format!("another NRI plugin has undone {lost}");

@@ -476,6 +476,7 @@ fn a_volume_device_list_that_is_still_pointed_to_keeps_the_containers_own_entrie
     let mount = |id: &str| ViewMount {
         destination: format!("{list}/{id}"),
         source: "/dev/null".into(),
+        ..Default::default()
     };
     let foreign = [
         "GPU-0",

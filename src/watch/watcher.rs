@@ -291,6 +291,7 @@ mod tests {
             directories: Vec::new(),
             poll: LONG,
             debounce: LONG,
+            every_event: false,
         };
         let hang = || {
             std::thread::sleep(LONG);

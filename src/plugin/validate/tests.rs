@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::gpu::{DeviceId, Gpu, Grant, Inventory, Node, Source};
 use crate::host::{DeviceNumbers, Roots};
 use crate::plugin::Wiring;
-use crate::plugin::ledger::Entry;
+use crate::plugin::ledger::{Entry, Handling, Origin};
 use crate::watch::{NodeState, Schedule, Watcher};
 
 fn variable(key: &str, value: &str) -> KeyValue {
@@ -105,11 +105,8 @@ fn inventory() -> Inventory {
         }],
     };
     Inventory {
-        source: Source::Nvml,
-        driver_version: "570.1".into(),
         gpus: vec![gpu(0), gpu(1)],
-        control: Vec::new(),
-        faults: Vec::new(),
+        ..Inventory::empty(Source::Nvml, "570.1")
     }
 }
 
@@ -166,8 +163,15 @@ impl Decided {
             },
             grant: Grant::new(vec![gpu], BTreeSet::new()),
             placeholders: BTreeSet::new(),
-            exempt: false,
-            audit,
+            holds: BTreeSet::new(),
+            by_name: false,
+            handling: if audit {
+                Handling::Audited
+            } else {
+                Handling::Enforced
+            },
+            origin: Origin::Decided,
+            fenced: false,
             replied: (!audit).then(|| Box::new(ours())),
             pid: None,
         };
