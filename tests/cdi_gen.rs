@@ -7,13 +7,21 @@
     reason = "helpers of tests fail the test, and say why one is skipped"
 )]
 
+#[path = "cdi_gen/check.rs"]
+mod check;
+#[path = "cdi_gen/commands.rs"]
+mod commands;
 #[path = "../src/driver/elf_fixture.rs"]
 mod elf_fixture;
+#[path = "cdi_gen/documents.rs"]
+mod documents;
 #[path = "cdi_gen/faults.rs"]
 mod faults;
 #[path = "cdi_gen/node.rs"]
 mod node;
 #[path = "cdi_gen/output.rs"]
 mod output;
+#[path = "cdi_gen/queries.rs"]
+mod queries;
 #[path = "cdi_gen/sources.rs"]
 mod sources;

@@ -1,7 +1,6 @@
 //! `cdi-gen generate`: writes the spec of this host's GPUs.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -10,6 +9,8 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
 
 use super::exit::Exit;
+use super::output::print;
+use super::preview::PreviewArgs;
 use super::{RootArgs, absolute};
 use crate::gpu::Inventory;
 use crate::spec::{
@@ -68,6 +69,9 @@ pub struct GenerateArgs {
     pub host_dev_root: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub preview: PreviewArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub roots: RootArgs,
 }
 
@@ -112,7 +116,7 @@ impl From<StrategyArg> for NameStrategy {
 
 /// Where the spec goes.
 #[derive(Debug, PartialEq, Eq)]
-enum Target {
+pub(super) enum Target {
     Stdout(Format),
     File(PathBuf, Format),
 }
@@ -121,6 +125,9 @@ impl GenerateArgs {
     /// Runs the command. An error has exit code 3 or, without a driver or GPU, 4:
     /// [`exit_of`] tells which.
     pub fn exec(&self) -> anyhow::Result<Exit> {
+        if self.preview.is_asked() {
+            return self.look();
+        }
         let build = self.build_options()?;
         let is_root = rustix::process::geteuid().is_root();
         let inventory = match self.target(&build.kind, is_root) {
@@ -153,7 +160,7 @@ impl GenerateArgs {
         Ok(report(&inventory))
     }
 
-    fn build_options(&self) -> anyhow::Result<BuildOptions> {
+    pub(super) fn build_options(&self) -> anyhow::Result<BuildOptions> {
         let kind = Kind::new(&self.vendor, &self.class).context("--vendor and --class")?;
         let text = |path: &Path| {
             let text = path.to_str().map(str::to_owned);
@@ -182,7 +189,19 @@ impl GenerateArgs {
         })
     }
 
-    fn target(&self, kind: &Kind, is_root: bool) -> Target {
+    /// The file to compare with: what root would write, where a user would get stdout.
+    pub(super) fn target_file(&self) -> anyhow::Result<PathBuf> {
+        let kind = Kind::new(&self.vendor, &self.class).context("--vendor and --class")?;
+        match self.target(&kind, true) {
+            Target::File(path, _) => Ok(path),
+            Target::Stdout(format) => {
+                let dir = self.cdi_dir.as_deref().unwrap_or(Path::new(CDI_DIR));
+                Ok(dir.join(cdi::file_name::default_name(&kind, format)))
+            }
+        }
+    }
+
+    pub(super) fn target(&self, kind: &Kind, is_root: bool) -> Target {
         let asked = self.format.map(Format::from);
         match &self.output {
             Some(output) if output.is_empty() || output == "-" => {
@@ -233,7 +252,7 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
 }
 
 /// Names what was left out.
-fn report(inventory: &Inventory) -> Exit {
+pub(super) fn report(inventory: &Inventory) -> Exit {
     for fault in &inventory.faults {
         tracing::warn!("{fault}");
     }
@@ -244,21 +263,12 @@ fn report(inventory: &Inventory) -> Exit {
     }
 }
 
-/// A reader that closes early (`head`) has what it wants.
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("can't write to stdout"),
-    }
-}
-
-fn vendor(text: &str) -> Result<String, String> {
+pub(super) fn vendor(text: &str) -> Result<String, String> {
     let kind = Kind::new(text, "gpu").map_err(|error| error.to_string())?;
     Ok(kind.vendor().to_owned())
 }
 
-fn class(text: &str) -> Result<String, String> {
+pub(super) fn class(text: &str) -> Result<String, String> {
     let kind = Kind::new("nvidia.com", text).map_err(|error| error.to_string())?;
     Ok(kind.class().to_owned())
 }

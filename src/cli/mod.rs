@@ -3,9 +3,20 @@
 //! Owns the flags, their environment variables and the exit codes. Decides nothing about GPUs:
 //! each command turns arguments into options, calls the library, and prints.
 
+pub mod check;
+pub mod completions;
+pub mod diff;
 pub mod exit;
+pub mod explain;
+mod findings;
 pub mod generate;
+pub mod list;
+pub mod man;
+pub mod output;
+pub mod preview;
 pub mod run;
+mod table;
+pub mod validate;
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};

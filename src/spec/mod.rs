@@ -7,7 +7,12 @@
 //! all, and not without at least one device.
 
 mod build;
+pub mod check;
+pub mod diff;
+pub mod explain;
+mod finding;
 mod refresh;
 
 pub use build::{BuildOptions, NameStrategy, build};
+pub use finding::{Finding, Severity, is_negative};
 pub use refresh::{Generated, RefreshOptions, Refreshed, SpecError, generate, refresh};
