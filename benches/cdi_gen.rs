@@ -9,11 +9,11 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
+    clippy::print_stderr,
     reason = "a benchmark fails at once and tells its numbers on stdout"
 )]
 
 #[path = "../src/driver/elf_fixture.rs"]
-#[expect(dead_code, reason = "the benchmark needs a part of it")]
 mod elf_fixture;
 #[path = "../tests/cdi_gen/node.rs"]
 #[expect(dead_code, reason = "the benchmark needs a part of it")]
@@ -39,12 +39,30 @@ const INSIDE: &str = "--inside";
 
 /// Beside the three of the tests' node.
 const LIBRARIES: [&str; 24] = [
-    "libcudadebugger", "libnvcuvid", "libnvidia-allocator", "libnvidia-cfg", "libnvidia-eglcore",
-    "libnvidia-encode", "libnvidia-fbc", "libnvidia-glcore", "libnvidia-glsi", "libnvidia-glvkspirv",
-    "libnvidia-gpucomp", "libnvidia-ngx", "libnvidia-nvvm", "libnvidia-opencl",
-    "libnvidia-opticalflow", "libnvidia-pkcs11-openssl3", "libnvidia-rtcore",
-    "libnvidia-sandboxutils", "libnvidia-tls", "libnvoptix", "libGLX_nvidia", "libEGL_nvidia",
-    "libGLESv2_nvidia", "libvdpau_nvidia",
+    "libcudadebugger",
+    "libnvcuvid",
+    "libnvidia-allocator",
+    "libnvidia-cfg",
+    "libnvidia-eglcore",
+    "libnvidia-encode",
+    "libnvidia-fbc",
+    "libnvidia-glcore",
+    "libnvidia-glsi",
+    "libnvidia-glvkspirv",
+    "libnvidia-gpucomp",
+    "libnvidia-ngx",
+    "libnvidia-nvvm",
+    "libnvidia-opencl",
+    "libnvidia-opticalflow",
+    "libnvidia-pkcs11-openssl3",
+    "libnvidia-rtcore",
+    "libnvidia-sandboxutils",
+    "libnvidia-tls",
+    "libnvoptix",
+    "libGLX_nvidia",
+    "libEGL_nvidia",
+    "libGLESv2_nvidia",
+    "libvdpau_nvidia",
 ];
 
 fn main() {
@@ -54,7 +72,11 @@ fn main() {
         return;
     }
     // `cargo test --benches` runs every benchmark for its effects only.
-    let runs = if args.iter().any(|arg| arg == "--bench") { RUNS } else { 1 };
+    let runs = if args.iter().any(|arg| arg == "--bench") {
+        RUNS
+    } else {
+        1
+    };
     if !can_mknod() {
         println!("not measured: device nodes need root");
         return;
@@ -166,7 +188,10 @@ fn peak_kib(node: &Node) -> u64 {
     }
     let mut spec = Vec::new();
     reader.read_to_end(&mut spec).unwrap();
-    assert!(u64::try_from(spec.len()).unwrap() > filled, "nothing was written");
+    assert!(
+        u64::try_from(spec.len()).unwrap() > filled,
+        "nothing was written"
+    );
     assert!(child.wait().unwrap().success());
     peak
 }

@@ -11,10 +11,10 @@
 mod check;
 #[path = "cdi_gen/commands.rs"]
 mod commands;
-#[path = "../src/driver/elf_fixture.rs"]
-mod elf_fixture;
 #[path = "cdi_gen/documents.rs"]
 mod documents;
+#[path = "../src/driver/elf_fixture.rs"]
+mod elf_fixture;
 #[path = "cdi_gen/faults.rs"]
 mod faults;
 #[path = "cdi_gen/node.rs"]

@@ -119,7 +119,10 @@ fn table(answer: &Answer) -> String {
         .map(|dir| dir.display().to_string())
         .collect();
     let driver = match &answer.driver {
-        Some(version) => format!("driver {version} with {} usable GPUs", answer.gpus),
+        Some(version) => format!(
+            "driver {version} with {}",
+            findings::counted(answer.gpus, "usable GPU")
+        ),
         None => "no working driver".to_owned(),
     };
     let verdict = if answer.findings.is_empty() {
@@ -128,10 +131,10 @@ fn table(answer: &Answer) -> String {
         ""
     };
     format!(
-        "{}{verdict}{} devices in {} files of {}, {driver}\n",
+        "{}{verdict}{} in {} of {}, {driver}\n",
         findings::table(&answer.findings),
-        answer.devices,
-        answer.files,
+        findings::counted(answer.devices, "device"),
+        findings::counted(answer.files, "file"),
         dirs.join(", "),
     )
 }

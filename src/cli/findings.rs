@@ -9,7 +9,7 @@ const SHOWN: usize = 5;
 /// One row a finding, its evidence and remedy below, and a count at the end.
 pub(super) fn table(findings: &[Finding]) -> String {
     let mut table = Table::new(&["SEVERITY", "ID", "SUBJECT"]);
-    for finding in findings {
+    for (i, finding) in findings.iter().enumerate() {
         table.row([&finding.severity.to_string(), finding.id, &finding.subject]);
         for evidence in finding.evidence.iter().take(SHOWN) {
             table.note(evidence);
@@ -18,7 +18,13 @@ pub(super) fn table(findings: &[Finding]) -> String {
         if hidden > 0 {
             table.note(&format!("and {hidden} more (-o json has all)"));
         }
-        table.note(&format!("remedy: {}", finding.remedy));
+        let next = findings.get(i + 1);
+        let is_told_next = next.is_some_and(|next| {
+            (&next.subject, &next.remedy) == (&finding.subject, &finding.remedy)
+        });
+        if !is_told_next {
+            table.note(&format!("remedy: {}", finding.remedy));
+        }
     }
     let mut text = table.render();
     let count = |severity| findings.iter().filter(|f| f.severity == severity).count();
@@ -29,11 +35,16 @@ pub(super) fn table(findings: &[Finding]) -> String {
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
-    .map(|(count, word)| format!("{count} {word}{}", if count == 1 { "" } else { "s" }))
+    .map(|(count, word)| counted(count, word))
     .collect();
     if !counts.is_empty() {
         text.push_str(&counts.join(", "));
         text.push('\n');
     }
     text
+}
+
+/// `1 file`, `2 files`.
+pub(super) fn counted(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cdi::{Registry, ResolveError};
+use cdi::{ContainerEdits, Registry, ResolveError};
 use clap::Args;
 use serde::Serialize;
 
@@ -37,8 +37,10 @@ struct Entry {
     kind: String,
     name: String,
     file: PathBuf,
-    /// Of the device and its file, by path in the container.
+    /// The device's own, by path in the container.
     nodes: Vec<String>,
+    /// What every device of the file brings.
+    file_nodes: Vec<String>,
     state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
     shadowed_by: Option<PathBuf>,
@@ -100,7 +102,10 @@ impl ListArgs {
             let Ok(kind) = file.spec.kind.parse::<cdi::Kind>() else {
                 continue;
             };
-            let shared = &file.spec.container_edits.device_nodes;
+            let paths = |edits: &ContainerEdits| {
+                let nodes = edits.device_nodes.iter();
+                nodes.map(|node| node.path.clone()).collect::<Vec<_>>()
+            };
             for device in &file.spec.devices {
                 let Ok(name) = kind.device(&device.name) else {
                     continue;
@@ -112,16 +117,12 @@ impl ListArgs {
                     // A file in the registry is valid, so each of its names is defined.
                     Err(_) => continue,
                 };
-                let own = &device.container_edits.device_nodes;
                 entries.push(Entry {
                     kind: file.spec.kind.clone(),
                     name: device.name.clone(),
                     file: file.path.clone(),
-                    nodes: own
-                        .iter()
-                        .chain(shared)
-                        .map(|node| node.path.clone())
-                        .collect(),
+                    nodes: paths(&device.container_edits),
+                    file_nodes: paths(&file.spec.container_edits),
                     state,
                     shadowed_by,
                 });

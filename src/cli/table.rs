@@ -90,6 +90,8 @@ pub(super) fn clean(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -113,5 +115,16 @@ mod tests {
         let mut table = Table::new(&["A"]);
         table.row(["\u{1b}[31mred\n\t"]);
         assert_eq!(table.render(), "A\n\\u{1b}[31mred\\n\\t\n");
+    }
+
+    proptest! {
+        #[test]
+        fn no_cell_breaks_its_line(cell in "(?s).*") {
+            let mut table = Table::new(&["A"]);
+            table.row([&cell]);
+            let text = table.render();
+            prop_assert_eq!(text.lines().count(), 2);
+            prop_assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+        }
     }
 }

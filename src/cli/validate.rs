@@ -175,9 +175,9 @@ fn conflicts(dir: &Path, found: &mut Vec<Finding>) {
 fn table(answer: &Answer) -> String {
     let valid = answer.files.iter().filter(|file| file.valid).count();
     format!(
-        "{}{valid} of {} files valid for {}\n",
+        "{}{valid} of {} valid for {}\n",
         findings::table(&answer.findings),
-        answer.files.len(),
+        findings::counted(answer.files.len(), "file"),
         answer.level
     )
 }

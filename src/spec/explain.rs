@@ -245,6 +245,7 @@ fn push(edits: &mut Vec<Edit>, level: Level, from: &ContainerEdits) {
 #[cfg(test)]
 mod tests {
     use cdi::{Candidate, Spec};
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -336,5 +337,15 @@ mod tests {
             file("/run/cdi/b.json", 1, "GPU-a", "/dev/nvidia1"),
         ]);
         assert!(explain(&registry, "nvidia.com/gpu=GPU-a").shadowed[0].same);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_gets_an_answer(text in "(?s).*") {
+            let registry = Registry::from_candidates([file("/c/a.yaml", 0, "GPU-a", "/dev/x")]);
+            let answer = explain(&registry, &text);
+            prop_assert_eq!(answer.resolves(), text == "nvidia.com/gpu=GPU-a");
+            prop_assert_eq!(answer.resolves(), answer.reason.is_none());
+        }
     }
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::commands::RUN_FILE;
 use crate::node::{Node, can_mknod, gpu};
+use crate::output::assert_golden;
 
 const LIBS: &str = "usr/lib/x86_64-linux-gnu";
 
@@ -30,7 +31,7 @@ fn a_clean_node_has_no_finding() {
     assert_eq!((run.code, run.ids()), (0, Vec::new()), "{}", run.stdout);
     let run = node.check(&[]);
     assert_eq!(run.code, 0);
-    insta::assert_snapshot!(run.stdout, @"");
+    assert_golden("commands/check-clean.txt", &run.stdout);
 }
 
 #[test]
@@ -106,14 +107,10 @@ fn a_renumbered_drm_node_is_found() {
     }
     let answer = finds(
         |node| {
-            for name in ["renderD128"] {
-                fs::remove_dir_all(
-                    node.path(&format!("sys/bus/pci/devices/0000:3b:00.0/drm/{name}")),
-                )
-                .unwrap();
-                fs::remove_dir_all(node.path(&format!("sys/class/drm/{name}"))).unwrap();
-                fs::remove_file(node.path(&format!("dev/dri/{name}"))).unwrap();
+            for sysfs in ["bus/pci/devices/0000:3b:00.0/drm", "class/drm"] {
+                fs::remove_dir_all(node.path(&format!("sys/{sysfs}/renderD128"))).unwrap();
             }
+            fs::remove_file(node.path("dev/dri/renderD128")).unwrap();
             node.drm("0000:3b:00.0", "renderD129", 129, 129);
         },
         &["drm-renumbered"],
@@ -374,9 +371,15 @@ fn the_table_names_severity_id_subject_evidence_and_remedy() {
     fs::remove_file(node.path("usr/bin/nvidia-smi")).unwrap();
     let run = node.check(&[]);
     assert_eq!(run.code, 1);
-    insta::assert_snapshot!(run.stdout, @"");
-    insta::assert_snapshot!(node.check(&["-o", "json"]).stdout, @"");
-    insta::assert_snapshot!(node.check(&["-o", "yaml"]).stdout, @"");
+    assert_golden("commands/check-findings.txt", &run.stdout);
+    assert_golden(
+        "commands/check-findings.json",
+        &node.check(&["-o", "json"]).stdout,
+    );
+    assert_golden(
+        "commands/check-findings.answer.yaml",
+        &node.check(&["-o", "yaml"]).stdout,
+    );
 }
 
 #[test]

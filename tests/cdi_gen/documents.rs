@@ -61,7 +61,11 @@ fn every_command_and_flag_is_in_the_reference() {
         let Some(command) = line.split_whitespace().next() else {
             continue;
         };
-        if command.starts_with('-') || command == "help" || !line.starts_with("  ") || line.starts_with("   ") {
+        if command.starts_with('-')
+            || command == "help"
+            || !line.starts_with("  ")
+            || line.starts_with("   ")
+        {
             continue;
         }
         commands += 1;
@@ -73,7 +77,7 @@ fn every_command_and_flag_is_in_the_reference() {
             };
             let flag = flag.trim_matches(|c: char| !c.is_ascii_alphanumeric());
             assert!(
-                flag.is_empty() || reference.contains(&format!("--{flag}")),
+                matches!(flag, "" | "help" | "version") || reference.contains(&format!("--{flag}")),
                 "{command} has --{flag}, which docs/cdi-gen.md lacks"
             );
         }

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cdi::{Candidate, Registry, Spec};
+use proptest::prelude::*;
 
 use super::*;
 use crate::gpu::{DeviceId, Fault, Gpu, Inventory, Node, Source};
@@ -293,15 +294,7 @@ fn each_fault_of_a_device_is_one_finding() {
         (
             "an index of another GPU",
             with("\"GPU-bbbb\"", "\"gpu0\""),
-            vec![
-                "drm-renumbered",
-                "own-node-missing",
-                "wrong-gpu",
-                "uuid-name-missing",
-            ]
-            .into_iter()
-            .filter(|id| *id != "drm-renumbered")
-            .collect(),
+            vec!["own-node-missing", "wrong-gpu", "uuid-name-missing"],
         ),
         (
             "a lost GPU",
@@ -497,4 +490,27 @@ fn devices_of_other_vendors_are_not_taken_for_gpus_of_ours() {
 fn notes_alone_are_no_negative_answer() {
     let facts = changed(|f| f.without_char_link.push("/dev/nvidia0".into()));
     assert!(!is_negative(&check(&facts, &question())));
+}
+
+proptest! {
+    #[test]
+    fn no_numbers_and_no_path_panic(
+        path in "/dev/[a-z0-9/-]{0,20}|.{1,8}",
+        major: i64,
+        minor: i64,
+        kind in prop::option::of("[bcup]"),
+    ) {
+        let mut spec = Spec::from_yaml(SPEC).unwrap();
+        let node = &mut spec.devices[0].container_edits.device_nodes[0];
+        node.path.clone_from(&path);
+        (node.major, node.minor, node.kind) = (Some(major), Some(minor), kind);
+        let mut facts = facts(vec![Candidate {
+            path: "/run/cdi/n.yaml".into(),
+            priority: 1,
+            spec: Ok(spec),
+        }]);
+        facts.nodes.entry(path).or_insert_with(|| host(1, 1));
+        let found = check(&facts, &question());
+        prop_assert!(found.iter().all(|f| !f.evidence.is_empty()));
+    }
 }
