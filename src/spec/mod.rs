@@ -7,6 +7,10 @@
 //! all, and not without at least one device.
 
 mod build;
+pub mod check;
+pub mod diff;
+pub mod explain;
+mod finding;
 mod hook_step;
 mod mode;
 mod refresh;
@@ -15,6 +19,7 @@ mod tegra;
 mod wsl;
 
 pub use build::{BuildOptions, NameStrategy, add_node_wide, build};
+pub use finding::{Finding, Severity, is_negative};
 pub use hook_step::HookStep;
 pub use mode::{ModeSpec, generate_mode, mode_kind};
 pub use refresh::{Generated, RefreshOptions, Refreshed, SpecError, generate, refresh};

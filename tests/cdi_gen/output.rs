@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::node::{Node, VERSION, can_mknod, gpu};
 
 /// `UPDATE_GOLDEN=1` writes the file instead; the difference is then to be read before a commit.
-fn assert_golden(name: &str, text: &str) {
+pub(crate) fn assert_golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
         .join(name);
