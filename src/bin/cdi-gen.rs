@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use gpu_warden::cli::LogArgs;
 use gpu_warden::cli::exit::Exit;
 use gpu_warden::cli::generate::{GenerateArgs, exit_of};
+use gpu_warden::cli::hook::HookArgs;
 
 /// Container Device Interface specs for the GPUs of this node
 #[derive(Parser)]
@@ -25,6 +26,8 @@ enum Command {
     /// Exit codes: 0 done, 1 written but some GPU left out, 2 usage, 3 failure, 4 no NVIDIA driver
     /// or GPU here.
     Generate(Box<GenerateArgs>),
+    /// Prepare one container; run by container runtimes, as specs tell them
+    Hook(HookArgs),
 }
 
 fn main() -> ExitCode {
@@ -37,8 +40,11 @@ fn main() -> ExitCode {
         }
     };
     cli.log.init();
-    let Command::Generate(args) = &cli.command;
-    match args.exec() {
+    let done = match &cli.command {
+        Command::Generate(args) => args.exec(),
+        Command::Hook(args) => args.exec(),
+    };
+    match done {
         Ok(exit) => exit.into(),
         Err(error) => {
             let _ = writeln!(io::stderr(), "cdi-gen: {error:#}");

@@ -10,6 +10,7 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
 
 use super::exit::Exit;
+use super::hook::HookFlags;
 use super::{RootArgs, absolute};
 use crate::gpu::Inventory;
 use crate::spec::{
@@ -66,6 +67,9 @@ pub struct GenerateArgs {
     /// when both roots are one, else the dev root
     #[arg(long, value_name = "DIR", env = "CDI_GEN_HOST_DEV_ROOT", value_parser = absolute_text)]
     pub host_dev_root: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub hooks: HookFlags,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub roots: RootArgs,
@@ -176,6 +180,7 @@ impl GenerateArgs {
                 .map(|s| (*s).into())
                 .collect(),
             all_device: self.all_device,
+            hooks: self.hooks.mode(text(&roots.driver)? != host_driver_root)?,
             host_driver_root,
             host_dev_root,
             ..BuildOptions::new(kind)

@@ -5,6 +5,7 @@
 
 pub mod exit;
 pub mod generate;
+pub mod hook;
 pub mod run;
 
 use std::io::{self, IsTerminal};

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use cdi::{ContainerEdits, Device, DeviceNode, Kind, Mount, Spec};
 
+use super::hooks::{self, HookMode};
 use crate::driver::DriverFiles;
 use crate::gpu::{Gpu, Inventory, Node};
 use crate::host::devices::{DRM_MAJOR, NVIDIA_MAJOR};
@@ -50,10 +51,13 @@ pub struct BuildOptions {
     pub host_driver_root: String,
     /// Where the runtime on the host sees the directory that contains `dev`.
     pub host_dev_root: String,
+    /// Whether a hook makes the libraries known in containers.
+    pub hooks: HookMode,
 }
 
 impl BuildOptions {
-    /// UUID names only, for a driver and nodes at `/`.
+    /// UUID names only, for a driver and nodes at `/`; libraries where the host has them, without a
+    /// hook.
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -61,6 +65,9 @@ impl BuildOptions {
             all_device: false,
             host_driver_root: "/".into(),
             host_dev_root: "/".into(),
+            hooks: HookMode::None {
+                loader_dirs: Vec::new(),
+            },
         }
     }
 }
@@ -123,6 +130,7 @@ pub fn build(inventory: &Inventory, files: &DriverFiles, options: &BuildOptions)
         },
         ..Spec::default()
     };
+    hooks::apply(&mut spec, inventory, &options.hooks);
     spec.set_lowest_version();
     spec
 }

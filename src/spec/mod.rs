@@ -7,7 +7,9 @@
 //! all, and not without at least one device.
 
 mod build;
+mod hooks;
 mod refresh;
 
 pub use build::{BuildOptions, NameStrategy, build};
+pub use hooks::{HookMode, LOADER_DIRS};
 pub use refresh::{Generated, RefreshOptions, Refreshed, SpecError, generate, refresh};

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what tests and demo run besides containerd, as far as it is missing:
-# the real runc, a static busybox (it becomes the container images), unshare and nsenter.
+# the real runc, a static busybox (it becomes the container images), unshare and nsenter; a C
+# compiler and musl for images whose programs load libraries.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # Root's PATH may lack these when the caller is not a login shell.
@@ -13,5 +14,7 @@ busybox=$(command -v busybox || true)
 if [ -z "$busybox" ] || ldd "$busybox" >/dev/null 2>&1; then missing+=(busybox-static); fi
 { command -v unshare && command -v nsenter; } >/dev/null || missing+=(util-linux)
 command -v mount >/dev/null || missing+=(mount)
+command -v cc >/dev/null || missing+=(gcc libc6-dev)
+command -v musl-gcc >/dev/null || missing+=(musl-tools)
 
 [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
