@@ -14,13 +14,13 @@ pub(super) fn make(root: &Rootfs, links: &[Link], skipped: &mut Vec<Skipped>) {
         }
         if let Err(error) = root.link(target, path) {
             let step = format!("the link {} to {target}", path.display());
-            skipped.push(Skipped::new(step, error));
+            skipped.push(Skipped::new(step, &error));
         }
     }
 }
 
 /// Where a link leads. By its text: the directory of the link need not be there yet.
-fn destination(target: &str, link: &Path) -> PathBuf {
+pub(super) fn destination(target: &str, link: &Path) -> PathBuf {
     let mut path = link.parent().unwrap_or(Path::new("/")).to_owned();
     for component in Path::new(target).components() {
         match component {

@@ -1,13 +1,15 @@
 //! The container's loader is told where the driver's libraries are: glibc's by its cache, musl's by
 //! its list of directories.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Skipped;
 use super::cache::{Cache, MAX_BYTES};
 use super::elf::cache_flags;
+use super::links::destination;
 use super::rootfs::Rootfs;
+use super::{Link, Request, Skipped};
 
 const CACHE: &str = "/etc/ld.so.cache";
 
@@ -27,11 +29,36 @@ const MUSL_DEFAULT: &str = "/lib:/usr/local/lib:/usr/lib";
 /// A path file is a few lines.
 const MUSL_MAX: usize = 64 << 10;
 
+/// A library that is there.
+struct Library<'a> {
+    flags: u32,
+    name: &'a OsStr,
+    path: PathBuf,
+}
+
+impl<'a> Library<'a> {
+    /// The library at `path`, or where the link at `path` would lead if it could be made.
+    fn find(root: &Rootfs, path: &'a Path, links: &[Link]) -> Option<Self> {
+        let name = path.file_name()?;
+        let linked = links
+            .iter()
+            .filter(|link| link.path == path)
+            .map(|link| destination(&link.target, &link.path));
+        std::iter::once(path.to_owned())
+            .chain(linked)
+            .find_map(|path| {
+                let flags = cache_flags(root.file(&path).ok()?)?;
+                Some(Self { flags, name, path })
+            })
+    }
+}
+
 /// Makes libraries known to the loader, each under its file name.
-pub(super) fn tell(root: &Rootfs, libraries: &[PathBuf], skipped: &mut Vec<Skipped>) {
-    let libraries: Vec<_> = libraries
+pub(super) fn tell(root: &Rootfs, request: &Request, skipped: &mut Vec<Skipped>) {
+    let libraries: Vec<_> = request
+        .libraries
         .iter()
-        .filter_map(|path| Some((cache_flags(root.file(path).ok()?)?, path.as_path())))
+        .filter_map(|path| Library::find(root, path, &request.links))
         .collect();
     if libraries.is_empty() {
         return;
@@ -47,13 +74,13 @@ pub(super) fn tell(root: &Rootfs, libraries: &[PathBuf], skipped: &mut Vec<Skipp
         Err((CACHE.to_owned(), error))
     };
     if let Err((file, error)) = done {
-        skipped.push(Skipped::new(file, error));
+        skipped.push(Skipped::new(file, &error));
     }
 }
 
 /// An absent cache is as good as an empty one: what it does not name, the loader looks for in its
 /// own directories, as before. A damaged one stays as it is, since it is not ours.
-fn glibc(root: &Rootfs, libraries: &[(u32, &Path)]) -> io::Result<()> {
+fn glibc(root: &Rootfs, libraries: &[Library<'_>]) -> io::Result<()> {
     let path = Path::new(CACHE);
     let present = match root.read(path, MAX_BYTES) {
         Ok(present) => Some(present),
@@ -65,11 +92,9 @@ fn glibc(root: &Rootfs, libraries: &[(u32, &Path)]) -> io::Result<()> {
         Some(bytes) => Cache::parse(bytes).map_err(invalid)?,
         None => Cache::default(),
     };
-    for (flags, path) in libraries {
-        if let Some(name) = path.file_name() {
-            let key = name.as_encoded_bytes();
-            cache.add(*flags, key, path.as_os_str().as_encoded_bytes());
-        }
+    for library in libraries {
+        let path = library.path.as_os_str().as_encoded_bytes();
+        cache.add(library.flags, library.name.as_encoded_bytes(), path);
     }
     let bytes = cache.emit().map_err(invalid)?;
     if present.is_some_and(|present| present == bytes) {
@@ -79,15 +104,17 @@ fn glibc(root: &Rootfs, libraries: &[(u32, &Path)]) -> io::Result<()> {
 }
 
 /// Appends the directories which the list lacks; the image's own libraries go first.
-fn musl(root: &Rootfs, file: &Path, libraries: &[(u32, &Path)]) -> io::Result<()> {
+fn musl(root: &Rootfs, file: &Path, libraries: &[Library<'_>]) -> io::Result<()> {
     let mut list = match root.read(file, MUSL_MAX) {
         Ok(list) => list,
         Err(error) if error.kind() == io::ErrorKind::NotFound => MUSL_DEFAULT.into(),
         Err(error) => return Err(error),
     };
     let before = list.len();
-    for (_, path) in libraries {
-        let Some(dir) = path.parent() else { continue };
+    for library in libraries {
+        let Some(dir) = library.path.parent() else {
+            continue;
+        };
         let dir = dir.as_os_str().as_encoded_bytes();
         // Colons and newlines both divide the list.
         if !list

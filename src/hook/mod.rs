@@ -39,7 +39,7 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    fn new(step: impl Into<String>, reason: impl ToString) -> Self {
+    fn new(step: impl Into<String>, reason: &impl ToString) -> Self {
         Self {
             step: step.into(),
             reason: reason.to_string(),
@@ -100,7 +100,7 @@ pub fn run(request: &Request, container: &Container) -> Result<Vec<Skipped>, Hoo
         .map(|argument| {
             Skipped::new(
                 format!("`{argument}`"),
-                "this cdi-gen does not know it; the spec was written by a newer one",
+                &"this cdi-gen does not know it; the spec was written by a newer one",
             )
         })
         .collect();
@@ -111,12 +111,12 @@ pub fn run(request: &Request, container: &Container) -> Result<Vec<Skipped>, Hoo
     if root.is_the_host_s() {
         skipped.push(Skipped::new(
             "everything",
-            "the container's root file system is the host's own",
+            &"the container's root file system is the host's own",
         ));
         return Ok(skipped);
     }
     links::make(&root, &request.links, &mut skipped);
-    loader::tell(&root, &request.libraries, &mut skipped);
+    loader::tell(&root, request, &mut skipped);
     if request.freeze_device_files {
         params::freeze(&root, container, &mut skipped)?;
     }

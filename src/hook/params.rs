@@ -33,7 +33,7 @@ pub(super) fn freeze(
     let path = Path::new(DIRECTORY).join(NAME);
     let mut skip = |reason: &dyn ToString| {
         let step = format!("ModifyDeviceFiles: 0 in {}", path.display());
-        skipped.push(Skipped::new(step, reason.to_string()));
+        skipped.push(Skipped::new(step, &reason.to_string()));
         Ok(())
     };
     let content = match root.read(&path, MAX_BYTES) {

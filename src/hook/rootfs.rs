@@ -111,13 +111,13 @@ impl Rootfs {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let made =
+        let result =
             make(dir.as_fd()).and_then(|()| Ok(rustix::fs::renameat(dir, TEMPORARY, dir, name)?));
-        if made.is_err() {
+        if result.is_err() {
             // The first error is the one to tell.
             let _ = rustix::fs::unlinkat(dir, TEMPORARY, AtFlags::empty());
         }
-        made
+        result
     }
 
     /// The directory in which the last component of `path` may be written, made where it is absent.

@@ -54,13 +54,15 @@ impl Container {
         fs::create_dir(path("driver")).unwrap();
         driver(libc, &path("driver"), directory);
         image(libc, &path("rootfs"));
-        let made = Command::new("runc")
+        let written = Command::new("runc")
             .args(["spec", "--bundle"])
             .arg(dir.path())
             .status();
         assert!(
-            made.as_ref().is_ok_and(std::process::ExitStatus::success),
-            "runc: {made:?}; tests/setup/setup.sh installs it"
+            written
+                .as_ref()
+                .is_ok_and(std::process::ExitStatus::success),
+            "runc: {written:?}; tests/setup/setup.sh installs it"
         );
         let mut config: Value =
             serde_json::from_slice(&fs::read(path("config.json")).unwrap()).unwrap();

@@ -35,7 +35,6 @@ fn time(program: &Path, arguments: &[String], state: &Path) -> Duration {
 
 #[test]
 #[ignore = "a measurement"]
-#[expect(clippy::print_stderr, reason = "a measurement is for reading")]
 fn of_the_hook_with_thirty_libraries_and_a_real_cache() {
     let program = std::env::var_os("CDI_GEN").map_or_else(
         || env!("CARGO_BIN_EXE_cdi-gen").into(),
@@ -74,7 +73,6 @@ fn of_the_hook_with_thirty_libraries_and_a_real_cache() {
 
 #[test]
 #[ignore = "a measurement"]
-#[expect(clippy::print_stderr, reason = "a measurement is for reading")]
 fn of_a_whole_container_with_and_without_the_hook() {
     let mut with = Container::new(Libc::Glibc, "/usr/lib64", one_hook());
     let mut without = Container::new(Libc::Glibc, "/usr/lib64", plain());

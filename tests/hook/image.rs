@@ -83,7 +83,11 @@ pub(crate) fn image(libc: Libc, root: &Path) {
         Libc::Musl => {
             let loader = format!("ld-musl-{}.so.1", std::env::consts::ARCH);
             fs::create_dir_all(root.join("lib")).unwrap();
-            fs::copy(Path::new("/lib").join(&loader), root.join("lib").join(&loader)).unwrap();
+            fs::copy(
+                Path::new("/lib").join(&loader),
+                root.join("lib").join(&loader),
+            )
+            .unwrap();
         }
     }
 }
@@ -93,7 +97,7 @@ fn busybox() -> PathBuf {
     let found = std::env::split_paths(&path)
         .map(|dir| dir.join("busybox"))
         .find(|file| file.exists());
-    found.expect("there is no busybox; tests/setup/setup.sh installs it")
+    found.unwrap_or_else(|| panic!("there is no busybox; tests/setup/setup.sh installs it"))
 }
 
 /// The loader and the libraries of a program, as the machine's own loader names them.

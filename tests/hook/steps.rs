@@ -160,12 +160,23 @@ fn a_run_that_cannot_know_its_container_fails_with_a_sentence() {
     fs::remove_dir_all(bundle.root("/")).unwrap();
     for (stdin, argument, part) in [
         ("", ARGUMENTS[0], "the container's state on stdin"),
-        (r#"{"bundle": "/nowhere"}"#, ARGUMENTS[0], "/nowhere/config.json"),
-        (&state, "--library=relative", "`--library=relative` is wrong"),
+        (
+            r#"{"bundle": "/nowhere"}"#,
+            ARGUMENTS[0],
+            "/nowhere/config.json",
+        ),
+        (
+            &state,
+            "--library=relative",
+            "`--library=relative` is wrong",
+        ),
         (&state, ARGUMENTS[0], "root file system"),
     ] {
         let (code, stderr) = hook(stdin, argument);
         assert_eq!(code, Some(3), "{stderr}");
-        assert!(stderr.starts_with("cdi-gen: ") && stderr.contains(part), "{stderr}");
+        assert!(
+            stderr.starts_with("cdi-gen: ") && stderr.contains(part),
+            "{stderr}"
+        );
     }
 }
