@@ -6,10 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::cache::{Cache, MAX_BYTES};
+use super::cover::CoverError;
 use super::elf::cache_flags;
 use super::links::destination;
 use super::rootfs::Rootfs;
-use super::{Link, Request, Skipped};
+use super::{HookError, Link, Request, Skipped};
 
 const CACHE: &str = "/etc/ld.so.cache";
 
@@ -54,33 +55,63 @@ impl<'a> Library<'a> {
 }
 
 /// Makes libraries known to the loader, each under its file name.
-pub(super) fn tell(root: &Rootfs, request: &Request, skipped: &mut Vec<Skipped>) {
+pub(super) fn tell(
+    root: &Rootfs,
+    request: &Request,
+    skipped: &mut Vec<Skipped>,
+) -> Result<(), HookError> {
     let libraries: Vec<_> = request
         .libraries
         .iter()
         .filter_map(|path| Library::find(root, path, &request.links))
         .collect();
     if libraries.is_empty() {
-        return;
+        return Ok(());
     }
     let musl = format!("/lib/ld-musl-{MUSL_ARCH}.so.1");
-    let done = if GLIBC_LOADERS.iter().any(|path| root.has(Path::new(path))) {
-        glibc(root, &libraries).map_err(|error| (CACHE.to_owned(), error))
+    let path_file = format!("/etc/ld-musl-{MUSL_ARCH}.path");
+    let (file, content) = if GLIBC_LOADERS.iter().any(|path| root.has(Path::new(path))) {
+        (CACHE, glibc(root, &libraries))
     } else if root.has(Path::new(&musl)) {
-        let file = format!("/etc/ld-musl-{MUSL_ARCH}.path");
-        self::musl(root, Path::new(&file), &libraries).map_err(|error| (file, error))
+        let content = self::musl(root, Path::new(&path_file), &libraries);
+        (path_file.as_str(), content)
     } else {
         let error = io::Error::other("the image has neither glibc's loader nor musl's");
-        Err((CACHE.to_owned(), error))
+        (CACHE, Err(error))
     };
-    if let Err((file, error)) = done {
-        skipped.push(Skipped::new(file, &error));
+    let mut skip = |error: &io::Error| {
+        skipped.push(Skipped::new(file, error));
+        Ok(())
+    };
+    let path = Path::new(file);
+    match content {
+        Ok(None) => Ok(()),
+        Ok(Some(bytes)) => match root.write(path, &bytes) {
+            // Some runtimes make it so before their hooks run (crun), some after (runc).
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                match root.cover(path, &bytes) {
+                    // There is nothing to cover, and the first error says why nothing was made.
+                    Err(CoverError::Unchanged(absent))
+                        if absent.kind() == io::ErrorKind::NotFound =>
+                    {
+                        skip(&error)
+                    }
+                    Err(error) => error.or_skip(skip),
+                    Ok(()) => Ok(()),
+                }
+            }
+            Err(error) => skip(&error),
+            Ok(()) => Ok(()),
+        },
+        Err(error) => skip(&error),
     }
 }
 
+/// The cache's new content, unless it is right already.
+///
 /// An absent cache is as good as an empty one: what it does not name, the loader looks for in its
 /// own directories, as before. A damaged one stays as it is, since it is not ours.
-fn glibc(root: &Rootfs, libraries: &[Library<'_>]) -> io::Result<()> {
+fn glibc(root: &Rootfs, libraries: &[Library<'_>]) -> io::Result<Option<Vec<u8>>> {
     let path = Path::new(CACHE);
     let present = match root.read(path, MAX_BYTES) {
         Ok(present) => Some(present),
@@ -97,14 +128,13 @@ fn glibc(root: &Rootfs, libraries: &[Library<'_>]) -> io::Result<()> {
         cache.add(library.flags, library.name.as_encoded_bytes(), path);
     }
     let bytes = cache.emit().map_err(invalid)?;
-    if present.is_some_and(|present| present == bytes) {
-        return Ok(());
-    }
-    root.write(path, &bytes)
+    Ok(present
+        .is_none_or(|present| present != bytes)
+        .then_some(bytes))
 }
 
-/// Appends the directories which the list lacks; the image's own libraries go first.
-fn musl(root: &Rootfs, file: &Path, libraries: &[Library<'_>]) -> io::Result<()> {
+/// The list with the directories which it lacks, if any; the image's own libraries go first.
+fn musl(root: &Rootfs, file: &Path, libraries: &[Library<'_>]) -> io::Result<Option<Vec<u8>>> {
     let mut list = match root.read(file, MUSL_MAX) {
         Ok(list) => list,
         Err(error) if error.kind() == io::ErrorKind::NotFound => MUSL_DEFAULT.into(),
@@ -128,8 +158,5 @@ fn musl(root: &Rootfs, file: &Path, libraries: &[Library<'_>]) -> io::Result<()>
             list.push(b'\n');
         }
     }
-    if list.len() == before {
-        return Ok(());
-    }
-    root.write(file, &list)
+    Ok((list.len() != before).then_some(list))
 }

@@ -12,6 +12,7 @@
 //! never what becomes of the host or of this process; a second run changes nothing.
 
 mod cache;
+mod cover;
 mod elf;
 mod links;
 mod loader;
@@ -80,8 +81,8 @@ pub enum HookError {
         #[source]
         source: io::Error,
     },
-    /// A mount that was needed for a moment stays, and hides the driver's procfs files.
-    #[error("can't remove the temporary mount from the container's /proc/driver/nvidia")]
+    /// A mount that was needed for a moment stays, and hides files of the container.
+    #[error("can't remove a temporary mount from the container")]
     Detach {
         /// What the kernel said.
         #[source]
@@ -91,7 +92,7 @@ pub enum HookError {
 
 /// Takes every step that the request names, in the container that the runtime described.
 ///
-/// Changes the working directory of the process when a parameter file is mounted. Returns the steps
+/// Changes the working directory of the process when a file has to be mounted. Returns the steps
 /// that were not possible here, in order; an error means that the container must not start.
 pub fn run(request: &Request, container: &Container) -> Result<Vec<Skipped>, HookError> {
     let mut skipped: Vec<_> = request
@@ -116,7 +117,7 @@ pub fn run(request: &Request, container: &Container) -> Result<Vec<Skipped>, Hoo
         return Ok(skipped);
     }
     links::make(&root, &request.links, &mut skipped);
-    loader::tell(&root, request, &mut skipped);
+    loader::tell(&root, request, &mut skipped)?;
     if request.freeze_device_files {
         params::freeze(&root, container, &mut skipped)?;
     }

@@ -4,16 +4,10 @@
 //! driver asks its own parameter file in procfs whether it may; so a copy that says no is mounted
 //! over it. What a container can *open* is the device cgroup's business, with or without this.
 
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::OsStr;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags,
-    UnmountFlags,
-};
-
+use super::cover::cover;
 use super::rootfs::Rootfs;
 use super::{Container, HookError, Skipped};
 
@@ -51,10 +45,11 @@ pub(super) fn freeze(
             &"the container's procfs is unmasked, and with a mount in it, containers inside could not mount their own",
         );
     }
-    match mount_over(root, &frozen) {
-        Ok(()) => Ok(()),
-        Err(MountError::Before(error)) => skip(&error),
-        Err(MountError::Stuck(source)) => Err(HookError::Detach { source }),
+    let directory = root.directory(Path::new(DIRECTORY));
+    match directory.map(|directory| cover(&directory, OsStr::new(NAME), &frozen)) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => error.or_skip(|error| skip(error)),
+        Err(error) => skip(&error),
     }
 }
 
@@ -80,72 +75,6 @@ fn frozen(content: &[u8]) -> Change {
         }
     }
     Change::Unknown
-}
-
-enum MountError {
-    /// Nothing has changed.
-    Before(io::Error),
-    /// The temporary mount is still there.
-    Stuck(io::Error),
-}
-
-impl From<rustix::io::Errno> for MountError {
-    fn from(errno: rustix::io::Errno) -> Self {
-        Self::Before(errno.into())
-    }
-}
-
-/// A file can be mounted only from a mount that is attached somewhere. So a file system in memory
-/// lies over the driver's own directory for a moment: nothing else of the container is touched,
-/// and the image need not have a place for it.
-fn mount_over(root: &Rootfs, content: &[u8]) -> Result<(), MountError> {
-    let place = root
-        .directory(Path::new(DIRECTORY))
-        .map_err(MountError::Before)?;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let params = rustix::fs::openat(&place, NAME, flags, Mode::empty())?;
-    let memory = in_memory()?;
-    let onto = |from: &OwnedFd, to: &OwnedFd| {
-        let flags =
-            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        rustix::mount::move_mount(from, "", to, "", flags)
-    };
-    let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&memory, NAME, write, Mode::from_raw_mode(0o444))?;
-    io::Write::write_all(&mut std::fs::File::from(file), content).map_err(MountError::Before)?;
-    read_only(&memory)?;
-    onto(&memory, &place)?;
-    let copy = rustix::mount::open_tree(
-        &memory,
-        NAME,
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
-    );
-    // By way of the working directory: a path could be bent by the image's links.
-    rustix::process::fchdir(memory.as_fd())
-        .and_then(|()| rustix::mount::unmount(".", UnmountFlags::DETACH))
-        .map_err(|errno| MountError::Stuck(errno.into()))?;
-    onto(&copy?, &params)?;
-    Ok(())
-}
-
-/// A detached, empty file system that holds one small file.
-fn in_memory() -> Result<OwnedFd, rustix::io::Errno> {
-    let config = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_set_string(config.as_fd(), "size", "128k")?;
-    rustix::mount::fsconfig_set_string(config.as_fd(), "mode", "0555")?;
-    rustix::mount::fsconfig_create(config.as_fd())?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    rustix::mount::fsmount(config.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-}
-
-/// The container's root user could write to it otherwise.
-fn read_only(mount: &OwnedFd) -> Result<(), rustix::io::Errno> {
-    let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
-    let config = rustix::mount::fspick(mount, "", flags)?;
-    rustix::mount::fsconfig_set_flag(config.as_fd(), "ro")?;
-    rustix::mount::fsconfig_reconfigure(config.as_fd())
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use super::cover::{CoverError, cover};
+
 /// Made beside a file or link, and renamed over it. A left one is removed.
 const TEMPORARY: &str = ".cdi-gen-hook.tmp";
 
@@ -88,6 +90,13 @@ impl Rootfs {
             rustix::fs::fchmod(&fd, mode)?;
             File::from(fd).write_all(bytes)
         })
+    }
+
+    /// Covers a file of a file system which can't be written. Not through a mount either: it could
+    /// be one that hands new mounts on to the host.
+    pub(super) fn cover(&self, path: &Path, bytes: &[u8]) -> Result<(), CoverError> {
+        let (dir, name) = self.parent(path)?;
+        cover(&dir, name, bytes)
     }
 
     /// Makes or replaces a symbolic link, with the directories to it.
@@ -196,7 +205,8 @@ fn openat2(
     result
 }
 
-fn regular(fd: &OwnedFd) -> io::Result<()> {
+/// An error for anything but a regular file.
+pub(super) fn regular(fd: &OwnedFd) -> io::Result<()> {
     let mode = rustix::fs::fstat(fd)?.st_mode;
     if FileType::from_raw_mode(mode) == FileType::RegularFile {
         Ok(())

@@ -41,11 +41,6 @@ pub(crate) fn plain() -> HookMode {
     }
 }
 
-/// A hook that runs a shell script in the container's root file system before ours.
-pub(crate) fn script(text: &str) -> Value {
-    json!({"path": "/bin/sh", "args": ["sh", "-ec", text], "env": ["PATH=/usr/bin:/bin:/usr/sbin:/sbin"]})
-}
-
 impl Container {
     /// An image of `libc`, and a spec for a driver whose libraries are in `directory` on the host.
     pub(crate) fn new(libc: Libc, directory: &str, mode: HookMode) -> Self {
@@ -138,6 +133,14 @@ impl Container {
         self.config["hooks"]["createContainer"]
             .as_array_mut()
             .unwrap()
+    }
+
+    /// Has a shell script run in the root file system before our hook.
+    pub(crate) fn before(&mut self, text: &str) {
+        let text = format!("cd '{}'; {text}", self.rootfs().display());
+        let path = "PATH=/usr/bin:/bin:/usr/sbin:/sbin";
+        let hook = json!({"path": "/bin/sh", "args": ["sh", "-ec", text], "env": [path]});
+        self.hooks().insert(0, hook);
     }
 
     pub(crate) fn config(&mut self) -> &mut Value {

@@ -7,7 +7,7 @@ use std::process::Command;
 use gpu_warden::spec::{HookMode, LOADER_DIRS};
 use serde_json::json;
 
-use crate::container::{Container, Run, give, one_hook, plain, script};
+use crate::container::{Container, Run, give, one_hook, plain};
 use crate::image::Libc;
 
 /// Not among the directories of Debian's loader, as on a host of another distribution.
@@ -126,12 +126,11 @@ fn links_of_the_gpu_s_drm_nodes_that_are_there_are_made() {
 
 /// Puts a stand-in for the driver's procfs directory into the container, before our hook runs.
 fn with_params(container: &mut Container) {
-    let put = script(
+    container.before(
         "mount -t tmpfs none proc/driver; mkdir proc/driver/nvidia; \
          printf 'A: 1\\nModifyDeviceFiles: 1\\nB: 2\\n' >proc/driver/nvidia/params; \
          echo gpu >proc/driver/nvidia/gpus",
     );
-    container.hooks().insert(0, put);
 }
 
 const SHOW: &str = "cat /proc/driver/nvidia/params /proc/driver/nvidia/gpus; \
@@ -244,17 +243,50 @@ fn a_rootless_runtime_runs_the_hook_too() {
 fn a_root_file_system_that_the_runtime_makes_read_only_is_no_obstacle() {
     let mut container = Container::new(Libc::Glibc, FOREIGN, one_hook());
     container.config()["root"]["readonly"] = true.into();
+    fs::write(
+        container.rootfs().join("etc/ld.so.cache"),
+        fs::read("/etc/ld.so.cache").unwrap(),
+    )
+    .unwrap();
     let run = container.run();
     assert_works(&run);
     assert!(!run.hook.contains("ld.so.cache"), "{}", run.hook);
 }
 
+/// What crun does with such a container, and runc only after the hooks.
+const READ_ONLY: &str = "mount -o remount,bind,ro .";
+
+#[test]
+fn a_root_file_system_that_cannot_be_written_gets_its_cache_by_a_mount() {
+    let mut container = Container::new(Libc::Glibc, FOREIGN, one_hook());
+    let made = Command::new("/sbin/ldconfig")
+        .arg("-r")
+        .arg(container.rootfs())
+        .status();
+    assert!(made.unwrap().success());
+    let cache = container.rootfs().join("etc/ld.so.cache");
+    let before = fs::read(&cache).unwrap();
+    container.before(READ_ONLY);
+    container.command("/bin/cuda; ls /etc; echo x >/etc/ld.so.cache");
+    let run = container.run();
+    assert!(
+        run.output.starts_with("cuInit=42\nld.so.cache\n"),
+        "{}",
+        run.output
+    );
+    assert!(
+        run.output.contains("Read-only file system"),
+        "{}",
+        run.output
+    );
+    assert!(!run.hook.contains("ld.so.cache"), "{}", run.hook);
+    assert_eq!(fs::read(&cache).unwrap(), before);
+}
+
 #[test]
 fn a_root_file_system_that_cannot_be_written_is_left_and_the_container_starts() {
     let mut container = Container::new(Libc::Glibc, FOREIGN, one_hook());
-    container
-        .hooks()
-        .insert(0, script("mount -o remount,bind,ro \"$PWD\""));
+    container.before(READ_ONLY);
     container.command("echo started");
     let run = container.run();
     assert_eq!(run.output, "started\n");
@@ -269,8 +301,7 @@ fn a_root_file_system_that_cannot_be_written_is_left_and_the_container_starts() 
 #[test]
 fn a_library_directory_that_cannot_be_written_needs_no_links() {
     let mut container = Container::new(Libc::Glibc, FOREIGN, one_hook());
-    let cover = script("mount --bind usr/lib64 usr/lib64; mount -o remount,bind,ro usr/lib64");
-    container.hooks().insert(0, cover);
+    container.before("mount --bind usr/lib64 usr/lib64; mount -o remount,bind,ro usr/lib64");
     // A bind mount without what is mounted inside it shows runc's empty mount point.
     container.config()["mounts"]
         .as_array_mut()
