@@ -11,6 +11,7 @@ use gpu_warden::cli::diff::DiffArgs;
 use gpu_warden::cli::exit::Exit;
 use gpu_warden::cli::explain::ExplainArgs;
 use gpu_warden::cli::generate::{GenerateArgs, exit_of};
+use gpu_warden::cli::hook::HookArgs;
 use gpu_warden::cli::list::ListArgs;
 use gpu_warden::cli::man::ManArgs;
 use gpu_warden::cli::validate::ValidateArgs;
@@ -56,6 +57,8 @@ enum Command {
     Completions(CompletionsArgs),
     /// Print or write the manual pages
     Man(ManArgs),
+    /// Prepare one container; run by container runtimes, as specs tell them
+    Hook(HookArgs),
 }
 
 fn main() -> ExitCode {
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => args.exec(),
         Command::Completions(args) => args.exec(Cli::command()),
         Command::Man(args) => args.exec(Cli::command()),
+        Command::Hook(args) => args.exec(),
     };
     match result {
         Ok(exit) => exit.into(),

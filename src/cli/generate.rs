@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 
 use super::content::ContentArgs;
 use super::exit::Exit;
+use super::hook::{HookContext, HookFlags};
 use super::make::Made;
 use super::output::print;
 use super::preview::PreviewArgs;
@@ -75,6 +76,9 @@ pub struct GenerateArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub content: ContentArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub hooks: HookFlags,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub preview: PreviewArgs,
@@ -237,6 +241,10 @@ impl GenerateArgs {
                 .map(|s| (*s).into())
                 .collect(),
             all_device: self.all_device,
+            hooks: self.hooks.mode(HookContext {
+                is_host: text(&roots.driver)? == host_driver_root && preset.is_none(),
+                is_placed: self.content.container_library_dir.is_some(),
+            })?,
             host_driver_root,
             host_dev_root,
             ..BuildOptions::new(self.kind()?)

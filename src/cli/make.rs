@@ -12,8 +12,8 @@ use crate::driver::DriverFiles;
 use crate::gpu::{Inventory, NvmlLibrary};
 use crate::host::Roots;
 use crate::spec::{
-    BuildOptions, DeviceSelection, Generated, ModeSpec, generate, generate_mode, generate_tegra, generate_wsl,
-    is_tegra, is_wsl, mode_kind,
+    BuildOptions, DeviceSelection, Generated, ModeSpec, generate, generate_mode, generate_tegra,
+    generate_wsl, is_tegra, is_wsl, mode_kind,
 };
 
 /// A spec, and what is known of its making.

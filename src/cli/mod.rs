@@ -12,6 +12,7 @@ pub mod explain;
 mod findings;
 pub mod generate;
 mod heap;
+pub mod hook;
 pub mod list;
 mod make;
 pub mod man;

@@ -11,7 +11,7 @@ pub mod check;
 pub mod diff;
 pub mod explain;
 mod finding;
-mod hook_step;
+mod hooks;
 mod mode;
 mod refresh;
 mod select;
@@ -20,7 +20,7 @@ mod wsl;
 
 pub use build::{BuildOptions, NameStrategy, add_node_wide, build};
 pub use finding::{Finding, Severity, is_negative};
-pub use hook_step::HookStep;
+pub use hooks::{HookMode, LOADER_DIRS};
 pub use mode::{ModeSpec, generate_mode, mode_kind};
 pub use refresh::{Generated, RefreshOptions, Refreshed, SpecError, generate, refresh};
 pub use select::DeviceSelection;

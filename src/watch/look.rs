@@ -73,7 +73,9 @@ impl Look {
             roots, nvml, build, ..
         } = &self.options;
         match generate(roots, nvml, build) {
-            Ok(Generated { inventory, spec, .. }) => {
+            Ok(Generated {
+                inventory, spec, ..
+            }) => {
                 let by_name = self.publish(&spec, &inventory);
                 self.say(Ok(&summary(&inventory)));
                 NodeState::known(inventory, spec, numbers, by_name)

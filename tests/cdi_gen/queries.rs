@@ -414,27 +414,36 @@ fn a_preview_is_of_what_the_same_flags_would_write() {
         file.as_str(),
     ];
     let run = |more: &[&str]| {
-        let all: Vec<_> = flags.iter().chain(more).copied().collect();
-        node.run(&all)
+        let output = node.generate().args(flags).args(more).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), output.stdout, said)
     };
+    let code = |more: &[&str]| run(more).0;
     let report = |more: &[&str]| -> serde_json::Value {
-        serde_json::from_str(&run(more).stdout).unwrap()
+        let (code, report, said) = run(more);
+        assert_eq!(code, Some(0), "{said}");
+        serde_json::from_slice(&report).unwrap()
     };
     let planned = report(&["--dry-run", "--report=json"]);
     assert_eq!(planned["outcome"], "would be written");
     assert!(!node.path("spec.yaml").exists());
-    assert_eq!(run(&["--diff"]).code, 1);
+    assert_eq!(code(&["--diff"]), Some(1));
     let written = report(&["--report=json"]);
     assert_eq!(written["outcome"], "written");
     assert_eq!(planned["devices"], written["devices"]);
     assert_eq!(planned["not_found"], written["not_found"]);
-    let after = run(&["--diff"]);
-    assert_eq!((after.code, run(&["--dry-run"]).code), (0, 0), "{}", after.stdout);
+    assert_eq!(
+        (code(&["--diff"]), code(&["--dry-run"])),
+        (Some(0), Some(0))
+    );
     let planned = report(&["--dry-run", "--report=json"]);
     assert_eq!(planned["outcome"], "already up to date");
     // Other flags, another spec.
-    assert_eq!(run(&["--diff", "--capabilities=compute"]).code, 1);
-    for contradiction in [["--diff", "--report=json"], ["--dry-run", "--device-id=a/b"]] {
-        assert_eq!(run(&contradiction).code, 2, "{contradiction:?}");
+    assert_eq!(code(&["--diff", "--hooks=none"]), Some(1));
+    for contradiction in [
+        ["--diff", "--report=json"],
+        ["--dry-run", "--device-id=all"],
+    ] {
+        assert_eq!(code(&contradiction), Some(2), "{contradiction:?}");
     }
 }

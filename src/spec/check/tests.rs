@@ -4,7 +4,7 @@ use cdi::{Candidate, Registry, Spec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::gpu::{DeviceId, Fault, Gpu, Inventory, Node, Source};
+use crate::gpu::{DeviceId, Fault, Gpu, Inventory, MigDevice, Node, Source};
 use crate::host::DeviceNumbers;
 use crate::spec::is_negative;
 
@@ -509,15 +509,25 @@ fn mig_facts(spec: &str) -> Facts {
 fn a_mig_device_is_its_parent_s_node_and_exactly_its_two_capabilities() {
     for (what, (from, to), expected) in [
         ("all is right", ("", ""), vec![]),
-        ("its index", ("MIG-aaaa", "\"0:1\""), vec!["uuid-name-missing"]),
+        (
+            "its index",
+            ("MIG-aaaa", "\"0:1\""),
+            vec!["uuid-name-missing"],
+        ),
         (
             "another instance's capability",
-            ("cap13, type: c, major: 236, minor: 13", "cap22, type: c, major: 236, minor: 22"),
+            (
+                "cap13, type: c, major: 236, minor: 13",
+                "cap22, type: c, major: 236, minor: 22",
+            ),
             vec!["own-node-missing", "wrong-gpu"],
         ),
         (
             "only the parent's node",
-            (&MIG_SPEC[MIG_SPEC.find("        - {path: /dev/nvidia-caps").unwrap()..], ""),
+            (
+                &MIG_SPEC[MIG_SPEC.find("        - {path: /dev/nvidia-caps").unwrap()..],
+                "",
+            ),
             vec!["own-node-missing"],
         ),
         (
