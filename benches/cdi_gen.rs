@@ -14,6 +14,7 @@
 )]
 
 #[path = "../src/driver/elf_fixture.rs"]
+#[expect(dead_code, reason = "this node has no 32-bit libraries")]
 mod elf_fixture;
 #[path = "../tests/cdi_gen/node.rs"]
 #[expect(dead_code, reason = "the benchmark needs a part of it")]

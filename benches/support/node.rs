@@ -67,15 +67,13 @@ pub(crate) fn inventory() -> Inventory {
         ],
     });
     Inventory {
-        source: Source::Nvml,
-        driver_version: VERSION.into(),
         gpus: gpus.collect(),
         control: vec![
             node("/dev/nvidiactl".into(), 195, 255),
             node("/dev/nvidia-uvm".into(), UVM, 0),
             node("/dev/nvidia-uvm-tools".into(), UVM, 1),
         ],
-        faults: Vec::new(),
+        ..Inventory::empty(Source::Nvml, VERSION)
     }
 }
 
@@ -96,6 +94,7 @@ pub(crate) fn spec() -> cdi::Spec {
             file: "/usr/bin/nvidia-smi".into(),
             path: "/usr/bin/nvidia-smi".into(),
         }],
+        ..DriverFiles::default()
     };
     let kind = "nvidia.com/gpu".parse().unwrap_or_else(|e| panic!("{e}"));
     build(&inventory(), &files, &BuildOptions::new(kind))
