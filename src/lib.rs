@@ -8,6 +8,7 @@ pub mod config;
 pub mod driver;
 pub mod fence;
 pub mod gpu;
+pub mod hook;
 pub mod host;
 pub mod plugin;
 pub mod policy;

@@ -7,8 +7,14 @@
     reason = "helpers of tests fail the test, and say why one is skipped"
 )]
 
+#[path = "cdi_gen/check.rs"]
+mod check;
+#[path = "cdi_gen/commands.rs"]
+mod commands;
 #[path = "cdi_gen/content.rs"]
 mod content;
+#[path = "cdi_gen/documents.rs"]
+mod documents;
 #[path = "../src/driver/elf_fixture.rs"]
 #[expect(dead_code, reason = "these nodes have no 32-bit libraries")]
 mod elf_fixture;
@@ -18,5 +24,7 @@ mod faults;
 mod node;
 #[path = "cdi_gen/output.rs"]
 mod output;
+#[path = "cdi_gen/queries.rs"]
+mod queries;
 #[path = "cdi_gen/sources.rs"]
 mod sources;

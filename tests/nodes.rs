@@ -9,6 +9,8 @@
 
 #[path = "nodes/build.rs"]
 mod build;
+#[path = "nodes/check.rs"]
+mod check;
 #[path = "nodes/describe.rs"]
 mod describe;
 #[path = "../src/driver/elf_fixture.rs"]

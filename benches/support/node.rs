@@ -94,8 +94,7 @@ pub(crate) fn spec() -> cdi::Spec {
             file: "/usr/bin/nvidia-smi".into(),
             path: "/usr/bin/nvidia-smi".into(),
         }],
-        extras: Vec::new(),
-        absent: Vec::new(),
+        ..DriverFiles::default()
     };
     let kind = "nvidia.com/gpu".parse().unwrap_or_else(|e| panic!("{e}"));
     build(&inventory(), &files, &BuildOptions::new(kind))

@@ -107,6 +107,36 @@ pub enum Rule {
     NonePermissions,
 }
 
+impl Rule {
+    /// Which rule, for scripts: stable words with hyphens, without the values at hand.
+    pub const fn id(&self) -> &'static str {
+        match self {
+            Self::UnknownVersion(_) => "unknown-version",
+            Self::VersionTooLow { .. } => "version-too-low",
+            Self::Kind(_) => "kind",
+            Self::NoDevice => "no-device",
+            Self::DeviceName { .. } => "device-name",
+            Self::DuplicateDevice { .. } => "duplicate-device",
+            Self::NoEdit => "no-edit",
+            Self::Env(_) => "env",
+            Self::Empty => "empty",
+            Self::NodeType(_) => "type",
+            Self::Permissions(_) => "permissions",
+            Self::HookName(_) => "hook-name",
+            Self::ClosId => "clos-id",
+            Self::RootClosId => "root-clos-id",
+            Self::DuplicateNetDevice(_) => "duplicate-net-device",
+            Self::AnnotationKey(_) => "annotation-key",
+            Self::AnnotationSize(_) => "annotation-size",
+            Self::Path(_) => "path",
+            Self::Nul => "nul",
+            Self::EmptyOptional => "empty-optional",
+            Self::Range { .. } => "range",
+            Self::NonePermissions => "none-permissions",
+        }
+    }
+}
+
 /// A broken rule and where.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{place}: {rule}")]

@@ -1,7 +1,7 @@
 //! Flags of `cdi-gen generate` that say what a spec holds, and where its parts come from and go.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::builder::FalseyValueParser;
@@ -11,9 +11,6 @@ use super::absolute;
 use crate::driver::{Capability, Manifest, Preset, Targets};
 use crate::gpu::capability::NodeWide;
 use crate::spec::{BuildOptions, DeviceSelection};
-
-/// Where the hook's program is, unless somebody says otherwise.
-const HOOK: &str = "/usr/bin/cdi-gen";
 
 /// What goes in.
 #[derive(Debug, Clone, Args)]
@@ -98,19 +95,6 @@ pub struct ContentArgs {
     /// Put programs into this directory of the container
     #[arg(long, value_name = "DIR", env = "CDI_GEN_CONTAINER_BINARY_DIR", value_parser = absolute)]
     pub container_binary_dir: Option<PathBuf>,
-    /// Whether a hook runs in each container: `none`, or `native` for links to DRM nodes by PCI
-    /// address and the loader's cache
-    #[arg(long, value_enum, env = "CDI_GEN_HOOKS", default_value = "none")]
-    pub hooks: Hooks,
-    /// Where the hook's program is on the host
-    #[arg(
-        long,
-        alias = "nvidia-cdi-hook-path",
-        value_name = "FILE",
-        env = "CDI_GEN_HOOK_PATH",
-        default_value = HOOK
-    )]
-    pub hook_path: String,
     /// Directory, inside the driver root, of the lists of mode csv (repeatable)
     #[arg(
         long = "csv-dir",
@@ -171,15 +155,6 @@ pub enum MigControl {
     Monitor,
 }
 
-/// `--hooks`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Hooks {
-    /// No hook
-    None,
-    /// One process of this program
-    Native,
-}
-
 /// What one word of `--capabilities` stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capabilities(BTreeSet<Capability>);
@@ -237,14 +212,6 @@ impl ContentArgs {
                 MigControl::Monitor => NodeWide::Monitor,
             })
             .collect();
-        options.hook = (self.hooks == Hooks::Native).then(|| self.hook_path.clone());
-        if options
-            .hook
-            .as_deref()
-            .is_some_and(|path| !Path::new(path).is_absolute())
-        {
-            anyhow::bail!("--hook-path must be an absolute path");
-        }
         Ok(())
     }
 }

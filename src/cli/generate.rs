@@ -1,7 +1,6 @@
 //! `cdi-gen generate`: writes the spec of this host's GPUs.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -11,6 +10,10 @@ use clap::{Args, ValueEnum};
 
 use super::content::ContentArgs;
 use super::exit::Exit;
+use super::hook::{HookContext, HookFlags};
+use super::make::Made;
+use super::output::print;
+use super::preview::PreviewArgs;
 use super::report::{Report, ReportArg};
 use super::{RootArgs, absolute};
 use crate::driver::Manifest;
@@ -75,6 +78,12 @@ pub struct GenerateArgs {
     pub content: ContentArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub hooks: HookFlags,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub preview: PreviewArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub roots: RootArgs,
 }
 
@@ -119,7 +128,7 @@ impl From<StrategyArg> for NameStrategy {
 
 /// Where the spec goes.
 #[derive(Debug, PartialEq, Eq)]
-enum Target {
+pub(super) enum Target {
     Stdout(Format),
     File(PathBuf, Format),
 }
@@ -132,23 +141,16 @@ impl GenerateArgs {
             print(Manifest::builtin_text())?;
             return Ok(Exit::Done);
         }
-        if let Err(problem) = DeviceSelection::parse(&self.content.device_id) {
-            return Ok(usage(&format!("--device-id: {problem}")));
+        if let Some(problem) = self.contradiction() {
+            return Ok(usage(&problem));
+        }
+        if self.preview.is_asked() {
+            return self.look();
         }
         let build = self.build_options()?;
-        let is_root = rustix::process::geteuid().is_root();
-        let target = self.target(&build.kind, is_root);
-        if self.report.is_some() && matches!(target, Target::Stdout(_)) {
-            return Ok(usage(
-                "--report needs stdout, so the spec must go to a file: name one with --output",
-            ));
-        }
         let made = self.make(&build)?;
-        let exit = made
-            .inventory
-            .as_ref()
-            .map_or(Exit::Done, |inventory| report(inventory, &build.devices));
-        let done = match target {
+        let exit = made.exit(&build.devices);
+        let done = match self.own_target(&build.kind) {
             Target::Stdout(format) => {
                 print(&made.spec.emit(format))?;
                 return Ok(exit);
@@ -167,16 +169,53 @@ impl GenerateArgs {
                 (output.display().to_string(), did)
             }
         };
-        if self.report.is_some() {
-            let report = Report::new(&made.spec, made.inventory.as_ref(), &made.files, done, exit);
-            let mut text = serde_json::to_string_pretty(&report).context("the report")?;
-            text.push('\n');
-            print(&text)?;
-        }
+        self.print_report(&made, done, exit)?;
         Ok(exit)
     }
 
-    fn build_options(&self) -> anyhow::Result<BuildOptions> {
+    /// The report, where one was asked for; `done` is the file and what became of it.
+    pub(super) fn print_report(
+        &self,
+        made: &Made,
+        done: (String, &str),
+        exit: Exit,
+    ) -> anyhow::Result<()> {
+        if self.report.is_none() {
+            return Ok(());
+        }
+        let report = Report::new(&made.spec, made.inventory.as_ref(), &made.files, done, exit);
+        let mut text = serde_json::to_string_pretty(&report).context("the report")?;
+        text.push('\n');
+        print(&text)
+    }
+
+    /// What clap can't know to be wrong.
+    pub(super) fn contradiction(&self) -> Option<String> {
+        if let Some(problem) = self.device_id_problem() {
+            return Some(problem);
+        }
+        self.report?;
+        if self.preview.diff {
+            return Some("--report and --diff both need stdout: leave one out".into());
+        }
+        let kind = self.kind().ok()?;
+        matches!(self.own_target(&kind), Target::Stdout(_)).then(|| {
+            "--report needs stdout, so the spec must go to a file: name one with --output".into()
+        })
+    }
+
+    /// What is wrong with `--device-id`, if anything.
+    pub(super) fn device_id_problem(&self) -> Option<String> {
+        let problem = DeviceSelection::parse(&self.content.device_id).err()?;
+        Some(format!("--device-id: {problem}"))
+    }
+
+    /// Where this user's call puts the spec.
+    pub(super) fn own_target(&self, kind: &Kind) -> Target {
+        self.target(kind, rustix::process::geteuid().is_root())
+    }
+
+    pub(super) fn build_options(&self) -> anyhow::Result<BuildOptions> {
         let text = |path: &Path| {
             let text = path.to_str().map(str::to_owned);
             text.with_context(|| format!("{} is no UTF-8 text", path.display()))
@@ -202,6 +241,10 @@ impl GenerateArgs {
                 .map(|s| (*s).into())
                 .collect(),
             all_device: self.all_device,
+            hooks: self.hooks.mode(HookContext {
+                is_host: text(&roots.driver)? == host_driver_root && preset.is_none(),
+                is_placed: self.content.container_library_dir.is_some(),
+            })?,
             host_driver_root,
             host_dev_root,
             ..BuildOptions::new(self.kind()?)
@@ -210,7 +253,19 @@ impl GenerateArgs {
         Ok(options)
     }
 
-    fn target(&self, kind: &Kind, is_root: bool) -> Target {
+    /// The file to compare with: what root would write, where a user would get stdout.
+    pub(super) fn target_file(&self) -> anyhow::Result<PathBuf> {
+        let kind = self.kind()?;
+        match self.target(&kind, true) {
+            Target::File(path, _) => Ok(path),
+            Target::Stdout(format) => {
+                let dir = self.cdi_dir.as_deref().unwrap_or(Path::new(CDI_DIR));
+                Ok(dir.join(cdi::file_name::default_name(&kind, format)))
+            }
+        }
+    }
+
+    pub(super) fn target(&self, kind: &Kind, is_root: bool) -> Target {
         let asked = self.format.map(Format::from);
         match &self.output {
             Some(output) if output.is_empty() || output == "-" => {
@@ -261,13 +316,13 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
 }
 
 /// Says what is wrong with the arguments where clap can't know it.
-fn usage(problem: &str) -> Exit {
+pub(super) fn usage(problem: &str) -> Exit {
     tracing::error!("{problem}");
     Exit::Usage
 }
 
 /// Names what was left out. Whoever chose devices, and got them, has all that was asked for.
-fn report(inventory: &Inventory, chosen: &DeviceSelection) -> Exit {
+pub(super) fn report(inventory: &Inventory, chosen: &DeviceSelection) -> Exit {
     for fault in &inventory.faults {
         tracing::warn!("{fault}");
     }
@@ -278,21 +333,12 @@ fn report(inventory: &Inventory, chosen: &DeviceSelection) -> Exit {
     }
 }
 
-/// A reader that closes early (`head`) has what it wants.
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("can't write to stdout"),
-    }
-}
-
-fn vendor(text: &str) -> Result<String, String> {
+pub(super) fn vendor(text: &str) -> Result<String, String> {
     let kind = Kind::new(text, "gpu").map_err(|error| error.to_string())?;
     Ok(kind.vendor().to_owned())
 }
 
-fn class(text: &str) -> Result<String, String> {
+pub(super) fn class(text: &str) -> Result<String, String> {
     let kind = Kind::new("nvidia.com", text).map_err(|error| error.to_string())?;
     Ok(kind.class().to_owned())
 }

@@ -6,13 +6,14 @@ use anyhow::Context;
 use cdi::Kind;
 
 use super::content::Mode;
-use super::generate::GenerateArgs;
+use super::exit::Exit;
+use super::generate::{GenerateArgs, report};
 use crate::driver::DriverFiles;
 use crate::gpu::{Inventory, NvmlLibrary};
 use crate::host::Roots;
 use crate::spec::{
-    BuildOptions, Generated, ModeSpec, generate, generate_mode, generate_tegra, generate_wsl,
-    is_tegra, is_wsl, mode_kind,
+    BuildOptions, DeviceSelection, Generated, ModeSpec, generate, generate_mode, generate_tegra,
+    generate_wsl, is_tegra, is_wsl, mode_kind,
 };
 
 /// A spec, and what is known of its making.
@@ -21,6 +22,14 @@ pub(super) struct Made {
     pub(super) files: DriverFiles,
     /// Of GPUs; the other modes have none.
     pub(super) inventory: Option<Inventory>,
+}
+
+impl Made {
+    /// Names on stderr what was left out, and says how the run ends if nothing else goes wrong.
+    pub(super) fn exit(&self, chosen: &DeviceSelection) -> Exit {
+        let inventory = self.inventory.as_ref();
+        inventory.map_or(Exit::Done, |inventory| report(inventory, chosen))
+    }
 }
 
 impl GenerateArgs {
@@ -58,36 +67,16 @@ impl GenerateArgs {
 
     /// The roots that count: flags, then the preset.
     pub(super) fn roots(&self) -> Roots {
-        let mut roots = self.roots.roots();
-        if let Some(preset) = &self.content.preset {
-            if let (None, Some(root)) = (&self.roots.driver_root, &preset.driver_root) {
-                roots.driver.clone_from(root);
-            }
-            if self.roots.dev_root.is_none() {
-                let dev = preset.dev_root.as_ref();
-                // A driver root that was named has its own nodes, unless somebody says otherwise.
-                let own = self.roots.driver_root.is_some();
-                roots.dev = dev.filter(|_| !own).unwrap_or(&roots.driver).clone();
-            }
-        }
-        roots
+        self.roots.roots_with(self.content.preset.as_ref())
     }
 
     pub(super) fn nvml(&self) -> NvmlLibrary {
-        NvmlLibrary {
-            search: self.content_search(),
-            ..self.roots.nvml()
-        }
+        self.roots.nvml_with(self.content.preset.as_ref())
     }
 
-    /// Library directories instead of the usual ones: flags, then the preset. With 32-bit
-    /// libraries wanted, a preset's directories of those come through the manifest.
+    /// Library directories instead of the usual ones.
     pub(super) fn content_search(&self) -> Vec<PathBuf> {
-        let named = self.roots.library_search_path.clone();
-        match &self.content.preset {
-            Some(preset) if named.is_empty() => preset.library_dirs().to_vec(),
-            _ => named,
-        }
+        self.nvml().search
     }
 
     /// What was named, else the mode's own.

@@ -3,14 +3,26 @@
 //! Owns the flags, their environment variables and the exit codes. Decides nothing about GPUs:
 //! each command turns arguments into options, calls the library, and prints.
 
+pub mod check;
+pub mod completions;
 pub mod content;
+pub mod diff;
 pub mod exit;
+pub mod explain;
+mod findings;
 pub mod generate;
 mod heap;
+pub mod hook;
+pub mod list;
 mod make;
+pub mod man;
+pub mod output;
+pub mod preview;
 pub mod ready;
 pub mod report;
 pub mod run;
+mod table;
+pub mod validate;
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -19,6 +31,7 @@ use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 use tracing::level_filters::LevelFilter;
 
+use crate::driver::Preset;
 use crate::gpu::NvmlLibrary;
 use crate::host::Roots;
 
@@ -54,11 +67,21 @@ pub struct RootArgs {
 }
 
 impl RootArgs {
-    /// The roots that the library takes.
-    pub fn roots(&self) -> Roots {
-        let driver = self.driver_root.clone().unwrap_or_else(|| "/".into());
+    /// The roots that the library takes: flags, then the preset.
+    fn roots_with(&self, preset: Option<&Preset>) -> Roots {
+        let preset_root = preset.and_then(|preset| preset.driver_root.clone());
+        let own = self.driver_root.clone();
+        // A driver root that was named has its own nodes, unless somebody says otherwise.
+        let preset_dev = preset
+            .and_then(|preset| preset.dev_root.clone())
+            .filter(|_| own.is_none());
+        let driver = own.or(preset_root).unwrap_or_else(|| "/".into());
         Roots {
-            dev: self.dev_root.as_ref().unwrap_or(&driver).clone(),
+            dev: self
+                .dev_root
+                .clone()
+                .or(preset_dev)
+                .unwrap_or_else(|| driver.clone()),
             driver,
             sys: self.sys_root.clone(),
             proc: self.proc_root.clone(),
@@ -66,11 +89,17 @@ impl RootArgs {
         }
     }
 
-    /// Which NVML library.
-    pub fn nvml(&self) -> NvmlLibrary {
+    /// Which NVML library. Its search directories, of flags and then of the preset, hold for the
+    /// driver's files too. With 32-bit libraries wanted, a preset's directories of those come
+    /// through the manifest.
+    fn nvml_with(&self, preset: Option<&Preset>) -> NvmlLibrary {
+        let named = self.library_search_path.clone();
         NvmlLibrary {
             path: self.nvml_library.clone(),
-            search: self.library_search_path.clone(),
+            search: match preset {
+                Some(preset) if named.is_empty() => preset.library_dirs().to_vec(),
+                _ => named,
+            },
         }
     }
 }

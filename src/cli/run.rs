@@ -138,7 +138,7 @@ impl RunArgs {
         let roots = Roots {
             kubelet: self.kubelet_root.clone(),
             cgroup: self.cgroup_root.clone(),
-            ..self.roots.roots()
+            ..self.roots.roots_with(None)
         };
         let numbers = DeviceNumbers::read(&roots)?;
         let publish = watch::Sender::new(Arc::new(NodeState::unknown(
@@ -148,7 +148,7 @@ impl RunArgs {
         let node = publish.subscribe();
         let mut look = Look::new(
             roots.clone(),
-            self.roots.nvml(),
+            self.roots.nvml_with(None),
             self.build_options()?,
             self.cdi_dirs.clone(),
         )?;
@@ -213,7 +213,7 @@ impl RunArgs {
 
     fn build_options(&self) -> anyhow::Result<BuildOptions> {
         let kind = Kind::new("nvidia.com", "gpu").context("the kind nvidia.com/gpu")?;
-        let roots = self.roots.roots();
+        let roots = self.roots.roots_with(None);
         let text = |given: &Option<String>, root: &Path| {
             given.clone().unwrap_or_else(|| root.display().to_string())
         };

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use cdi::{ContainerEdits, Device, DeviceNode, Hook, Kind, Mount, Spec};
+use cdi::{ContainerEdits, Device, DeviceNode, Kind, Mount, Spec};
 
-use super::HookStep;
+use super::hooks::{self, HookMode};
 use super::select::DeviceSelection;
 use crate::driver::{Capability, DriverFiles, Extra, FileKind, Manifest, Targets};
 use crate::gpu::capability::NodeWide;
@@ -80,12 +80,13 @@ pub struct BuildOptions {
     pub mig_drm: bool,
     /// Node-wide MIG capabilities that become devices of their own, `mig-config` and `mig-monitor`.
     pub node_wide: BTreeSet<NodeWide>,
-    /// Path, on the host, of the program that serves as the one hook; none for a spec without.
-    pub hook: Option<String>,
+    /// Whether a hook makes the libraries known in containers.
+    pub hooks: HookMode,
 }
 
 impl BuildOptions {
-    /// UUID names only, the default sets, for a driver and nodes at `/`, without a hook.
+    /// UUID names only, the default sets, for a driver and nodes at `/`; libraries where the host
+    /// has them, without a hook.
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -101,7 +102,9 @@ impl BuildOptions {
             drm: true,
             mig_drm: false,
             node_wide: BTreeSet::new(),
-            hook: None,
+            hooks: HookMode::None {
+                loader_dirs: Vec::new(),
+            },
         }
     }
 
@@ -200,11 +203,12 @@ pub fn build(inventory: &Inventory, files: &DriverFiles, options: &BuildOptions)
                 .map(|node| device_node(node, options))
                 .collect(),
             mounts: mounts(files, &options.host_driver_root),
-            hooks: hook(inventory, files, options),
             ..ContainerEdits::default()
         },
         ..Spec::default()
     };
+    let links = inventory.links.iter().filter(|_| options.drm);
+    hooks::apply(&mut spec, links, &options.hooks);
     spec.set_lowest_version();
     spec
 }
@@ -247,23 +251,6 @@ fn edits(parts: &[&Part<'_>], inventory: &Inventory, options: &BuildOptions) -> 
     }
     edits.additional_gids = gids.into_iter().collect();
     edits
-}
-
-/// One hook for the whole spec, whichever of its devices a container gets: a link is made only
-/// where the node that it leads to is.
-fn hook(inventory: &Inventory, files: &DriverFiles, options: &BuildOptions) -> Vec<Hook> {
-    let Some(program) = options.hook.as_deref() else {
-        return Vec::new();
-    };
-    let links = inventory.links.iter().filter(|_| options.drm);
-    let steps: Vec<_> = links
-        .map(|link| HookStep::Link {
-            target: link.target.clone(),
-            path: link.path.clone(),
-        })
-        .chain([HookStep::libraries(files)])
-        .collect();
-    HookStep::hook(program, &steps).into_iter().collect()
 }
 
 fn has_own_node(gpu: &Gpu) -> bool {

@@ -7,7 +7,11 @@
 //! all, and not without at least one device.
 
 mod build;
-mod hook_step;
+pub mod check;
+pub mod diff;
+pub mod explain;
+mod finding;
+mod hooks;
 mod mode;
 mod refresh;
 mod select;
@@ -15,7 +19,8 @@ mod tegra;
 mod wsl;
 
 pub use build::{BuildOptions, NameStrategy, add_node_wide, build};
-pub use hook_step::HookStep;
+pub use finding::{Finding, Severity, is_negative};
+pub use hooks::{HookMode, LOADER_DIRS};
 pub use mode::{ModeSpec, generate_mode, mode_kind};
 pub use refresh::{Generated, RefreshOptions, Refreshed, SpecError, generate, refresh};
 pub use select::DeviceSelection;

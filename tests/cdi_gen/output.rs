@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::node::{Node, VERSION, can_mknod, gpu};
 
 /// `UPDATE_GOLDEN=1` writes the file instead; the difference is then to be read before a commit.
-fn assert_golden(name: &str, text: &str) {
+pub(crate) fn assert_golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
         .join(name);
@@ -39,6 +39,19 @@ fn the_spec_of_a_plain_host_is_the_golden_one() {
     assert_golden("two-gpus.yaml", &node.run(&plain).stdout);
     let json = node.run(&[&plain[..], &["--format=json"]].concat());
     assert_golden("two-gpus.json", &json.stdout);
+}
+
+#[test]
+fn the_spec_with_one_hook_is_the_golden_one() {
+    if !can_mknod() {
+        return;
+    }
+    let run = Node::with_driver().run(&[
+        "--host-driver-root=/",
+        "--host-dev-root=/",
+        "--hook-path=/usr/bin/cdi-gen",
+    ]);
+    assert_golden("one-hook.yaml", &run.stdout);
 }
 
 #[test]
@@ -102,11 +115,18 @@ fn another_reader_loads_the_spec_and_injects_each_device() {
         let env = oci.process().as_ref().unwrap().env().as_ref().unwrap();
         assert!(env.contains(&"NVIDIA_VISIBLE_DEVICES=void".into()));
         let mounts = oci.mounts().as_ref().unwrap();
+        let library = format!("libcuda.so.{VERSION}");
         assert!(
             mounts
                 .iter()
-                .any(|mount| mount.destination().ends_with("libcuda.so.1"))
+                .any(|mount| mount.destination().ends_with(&library))
         );
+        let hooks = oci.hooks().as_ref().unwrap().create_container();
+        let [hook] = hooks.as_ref().unwrap().as_slice() else {
+            panic!("one hook: {hooks:?}");
+        };
+        assert_eq!(hook.path(), Path::new(env!("CARGO_BIN_EXE_cdi-gen")));
+        assert_eq!(hook.args().as_ref().unwrap()[..2], ["cdi-gen", "hook"]);
     }
 }
 

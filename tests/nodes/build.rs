@@ -282,14 +282,14 @@ impl Node {
         self.put("topology.json", topology.to_string().as_bytes());
     }
 
-    /// `cdi-gen generate` over this node, with nothing of the caller's environment.
-    pub(crate) fn generate(&self) -> assert_cmd::Command {
+    /// A command of `cdi-gen` over this node, with nothing of the caller's environment.
+    pub(crate) fn command(&self, name: &str) -> assert_cmd::Command {
         let root = |name: &str| self.path(name).display().to_string();
         let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_cdi-gen"));
         command
             .env_clear()
             .env("FAKE_NVML_TOPOLOGY", self.path("topology.json"))
-            .arg("generate")
+            .arg(name)
             .args(["--driver-root", &root(&self.description.root)])
             .args(["--dev-root", &root(&self.description.dev_root)])
             .args(["--sys-root", &root("sys")])
@@ -297,13 +297,31 @@ impl Node {
         command
     }
 
-    /// The same, to stdout, as a host would see it: the node's root is `/`.
-    pub(crate) fn run(&self, arguments: &[String]) -> Run {
+    pub(crate) fn generate(&self) -> assert_cmd::Command {
+        self.command("generate")
+    }
+
+    /// Flags for a view as a host has it: the node's root is `/`.
+    pub(crate) fn host_roots(&self) -> [String; 2] {
         let in_host = |root: &str| format!("/{}", root.trim_start_matches('/'));
+        [
+            format!("--host-driver-root={}", in_host(&self.description.root)),
+            format!("--host-dev-root={}", in_host(&self.description.dev_root)),
+        ]
+    }
+
+    /// Something that can be executed.
+    pub(crate) fn program(&self, path: &str) {
+        let path = self.in_root(path);
+        self.put(&path, b"#!/bin/sh\n");
+        fs::set_permissions(self.path(&path), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// `generate` to stdout, as a host would see it.
+    pub(crate) fn run(&self, arguments: &[String]) -> Run {
         let output = self
             .generate()
-            .args(["--host-driver-root", &in_host(&self.description.root)])
-            .args(["--host-dev-root", &in_host(&self.description.dev_root)])
+            .args(self.host_roots())
             .args(["--output", "-"])
             .args(arguments)
             .output()

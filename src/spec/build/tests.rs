@@ -282,7 +282,9 @@ fn links_by_path_come_with_the_hook_only() {
     let bare = build(&inventory, &files(), &options());
     assert!(bare.container_edits.hooks.is_empty());
     let hooked = BuildOptions {
-        hook: Some("/usr/bin/cdi-gen".into()),
+        hooks: HookMode::One {
+            program: "/usr/bin/cdi-gen".into(),
+        },
         ..options()
     };
     let spec = build(&inventory, &files(), &hooked);
