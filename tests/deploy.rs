@@ -78,7 +78,13 @@ fn the_daemon_set_reaches_the_host_where_it_has_to_and_no_further() {
     assert_eq!(strings(&security["capabilities"]["drop"]), ["ALL"]);
     assert_eq!(
         strings(&security["capabilities"]["add"]),
-        ["SYS_PTRACE", "DAC_OVERRIDE", "DAC_READ_SEARCH"]
+        [
+            "SYS_PTRACE",
+            "DAC_OVERRIDE",
+            "DAC_READ_SEARCH",
+            "SYS_ADMIN",
+            "MKNOD"
+        ]
     );
     assert_eq!(
         pod["tolerations"][0]["operator"], "Exists",
@@ -87,7 +93,7 @@ fn the_daemon_set_reaches_the_host_where_it_has_to_and_no_further() {
 }
 
 #[test]
-fn every_volume_of_the_daemon_set_is_mounted_and_only_two_are_writable() {
+fn every_volume_of_the_daemon_set_is_mounted_and_only_three_are_writable() {
     let set = daemon_set();
     let pod = &set["spec"]["template"]["spec"];
     let mounts = pod["containers"][0]["volumeMounts"].as_sequence().unwrap();
@@ -102,7 +108,10 @@ fn every_volume_of_the_daemon_set_is_mounted_and_only_two_are_writable() {
             writable.push(mount["mountPath"].as_str().unwrap());
         }
     }
-    assert_eq!(writable, ["/var/run/nri", "/var/run/cdi"]);
+    assert_eq!(
+        writable,
+        ["/var/run/nri", "/var/run/cdi", "/host/sys/fs/cgroup"]
+    );
     assert_eq!(mounts.len(), pod["volumes"].as_sequence().unwrap().len());
 }
 

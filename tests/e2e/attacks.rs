@@ -419,8 +419,12 @@ async fn a_node_outside_dev_is_found_also_when_its_creation_was_unseen() {
         assert_eq!(out.stdout.trim(), "1:3", "re-pointed");
         cri.stop(&id, 0).await.unwrap();
 
+        // In a pod that has no fence yet: with one, runc itself can't make the node.
+        node.kubelet.release(&pod.uid);
+        let unseen = PodSpec::new("unseen");
+        node.allocate(&unseen, "main", &[0]);
+        let sandbox = node.sandbox(&unseen).await;
         under_test::stop(&mut node.warden).await.unwrap();
-        container.attempt = 1;
         let id = node
             .containerd
             .cri()
