@@ -24,6 +24,12 @@ pub enum SessionError {
         "the runtime closed the connection {0}; its log says why (plugin disabled, unknown events, an error reply of ours)"
     )]
     ClosedEarly(&'static str),
+    /// The plugin answered `Configure` or `Synchronize` with an error, so the runtime does not make it active; some
+    /// runtimes keep the connection open all the same.
+    #[error(
+        "the plugin could not be made active: a handshake request was answered with an error ({0})"
+    )]
+    Refused(&'static str),
     /// The runtime keeps the connection but does not go on.
     #[error("the runtime did not make the plugin active within {after:?}; it stopped {stage}")]
     Inactive {

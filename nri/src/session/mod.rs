@@ -41,6 +41,9 @@ const NRI_VERSION: &str = "v0.12.2";
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same, for the whole way to the answered `Synchronize`.
 const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(60);
+/// For a runtime to close a connection on which its handshake was answered with an error. Closed from here, it is made
+/// again at once, while containers are created without the plugin.
+const REFUSED_PATIENCE: Duration = Duration::from_millis(500);
 /// For the last replies to leave.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -104,6 +107,7 @@ pub(crate) async fn run<P: Plugin>(
         () = stopped(stop) => Cause::Stopped,
         () = progress.shutdown_requested() => Cause::ShutdownRequested,
         error = activate(context, client, &progress) => Cause::Failed(error),
+        error = refused(&progress) => Cause::Failed(error),
     };
     context.slot.clear();
     if matches!(cause, Cause::Stopped | Cause::ShutdownRequested) {
@@ -130,6 +134,13 @@ fn closed(ended: Result<(), crate::mux::MuxError>, progress: &Progress) -> Cause
         Ok(()) if progress.is_active() => Cause::Closed,
         Ok(()) => Cause::Failed(SessionError::ClosedEarly(progress.stage())),
     }
+}
+
+/// Returns when this connection can't become active any more, and the runtime has had its time to say so.
+async fn refused(progress: &Progress) -> SessionError {
+    progress.refused().await;
+    tokio::time::sleep(REFUSED_PATIENCE).await;
+    SessionError::Refused(progress.stage())
 }
 
 /// Registers and waits until the plugin is active; then stays pending. Returns only failures.

@@ -14,6 +14,7 @@ pub(super) struct Progress {
     steps: Mutex<Steps>,
     status: watch::Sender<Status>,
     active: Notify,
+    refused: Notify,
     shutdown: Notify,
 }
 
@@ -31,6 +32,7 @@ impl Progress {
             steps: Mutex::default(),
             status,
             active: Notify::new(),
+            refused: Notify::new(),
             shutdown: Notify::new(),
         }
     }
@@ -71,6 +73,16 @@ impl Progress {
 
     pub(super) fn synchronized(&self) {
         self.update(|steps| steps.synchronized = true);
+    }
+
+    /// `Configure` or `Synchronize` was answered with an error: this connection will not become active.
+    pub(super) fn refuse(&self) {
+        self.refused.notify_one();
+    }
+
+    /// Waits until that was so. For one waiter.
+    pub(super) async fn refused(&self) {
+        self.refused.notified().await;
     }
 
     pub(super) fn request_shutdown(&self) {

@@ -91,14 +91,19 @@ impl<P: Plugin> Server<P> {
         let size = message.body.len();
         drop(message);
         self.in_flight_bytes += size;
-        self.barrier = matches!(request.method.as_str(), "Configure" | "Synchronize");
+        let is_handshake = matches!(request.method.as_str(), "Configure" | "Synchronize");
+        self.barrier = is_handshake;
         let (service, outbox) = (Arc::clone(&self.service), self.outbox.clone());
         self.in_flight.spawn(async move {
             let budget = service.budget(&request);
             let method = request.method.clone();
             let answer = guarded(&method, budget, Arc::clone(&service).call(request)).await;
             let done = answer.as_ref().ok().and_then(|reply| reply.milestone);
+            let refused = answer.is_err();
             reply(&outbox, stream, answer.map(|reply| reply.payload)).await;
+            if is_handshake && refused {
+                service.refused_handshake();
+            }
             if let Some(milestone) = done {
                 service.reached(milestone);
             }

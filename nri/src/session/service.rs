@@ -84,6 +84,11 @@ impl<P: Plugin> Service<P> {
         }
     }
 
+    /// A request of the handshake was answered with an error.
+    pub(super) fn refused_handshake(&self) {
+        self.progress.refuse();
+    }
+
     pub(super) async fn call(self: Arc<Self>, request: Request) -> Result<Reply, Refusal> {
         if request.service != SERVICE {
             return Err(Refusal::unimplemented(format_args!(

@@ -65,6 +65,17 @@ async fn synchronize_before_configure_is_refused() {
     assert_eq!(code, FAILED_PRECONDITION);
 }
 
+/// containerd 1.7.24 keeps the connection open, and would go on without the plugin.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_refused_handshake_the_plugin_begins_anew_on_another_connection() {
+    let rig = Rig::start(Probe::subscribing(Events::CREATE_CONTAINER));
+    let mut kept = rig.accept().await;
+    let refused = kept.synchronize(&api::SynchronizeRequest::default()).await;
+    refused.unwrap_err();
+    let mut next = rig.accept().await;
+    next.configure(&containerd("1.7.24~ds1")).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_sent_without_waiting_reach_the_plugin_in_the_order_of_the_protocol() {
     let plugin = Probe::subscribing(Events::CREATE_CONTAINER);
