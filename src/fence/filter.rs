@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::gpu::Grant;
+use crate::gpu::{Gpu, Grant};
 use crate::host::devices::{CTL_MINOR, Family, MODESET_MINOR};
 use crate::host::{Class, DRM_MAJOR, DeviceNumbers, VfioNodes};
 
@@ -51,6 +51,11 @@ impl Filter {
                 }
                 Family::Uvm if grant.permits(Class::Control) => continue,
                 Family::Companion if grant.permits(Class::Companion) => continue,
+                Family::Caps => grant
+                    .gpus()
+                    .iter()
+                    .flat_map(Gpu::capability_minors)
+                    .collect(),
                 _ => BTreeSet::new(),
             };
             majors.insert(major, Denied::AllBut(allowed));
@@ -96,7 +101,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::gpu::{DeviceId, Gpu, Node};
+    use crate::gpu::{DeviceId, Node};
 
     pub(in crate::fence) const HOST: &str = "Character devices:\n195 nvidia\n226 drm\n\
         234 nvidia-nvlink\n235 nvidia-caps-imex-channels\n236 nvidia-nvswitch\n\
@@ -128,6 +133,35 @@ pub(super) mod tests {
 
     pub(in crate::fence) fn vfio() -> VfioNodes {
         VfioNodes::from([(511, 3), (511, 9)])
+    }
+
+    #[test]
+    fn a_mig_device_may_open_its_own_two_capabilities_and_no_other() {
+        let node = |path: &str, major, minor| Node {
+            path: path.into(),
+            major,
+            minor,
+        };
+        let mig = Gpu {
+            id: DeviceId::parse("MIG-1").unwrap(),
+            index: 0,
+            minor: 2,
+            name: String::new(),
+            pci: String::new(),
+            nodes: vec![
+                node("/dev/nvidia2", 195, 2),
+                node("/dev/nvidia-caps/nvidia-cap30", 238, 30),
+                node("/dev/nvidia-caps/nvidia-cap31", 238, 31),
+            ],
+        };
+        let grant = Grant::new(vec![mig], BTreeSet::new());
+        let filter = Filter::of(&grant, &numbers(), &vfio());
+        for (major, minor) in [(195, 2), (195, 255), (238, 30), (238, 31)] {
+            assert!(!filter.denies(major, minor), "{major}:{minor}");
+        }
+        for (major, minor) in [(195, 0), (238, 0), (238, 1), (238, 2), (238, 32)] {
+            assert!(filter.denies(major, minor), "{major}:{minor}");
+        }
     }
 
     #[test]

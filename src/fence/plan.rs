@@ -44,12 +44,14 @@ pub enum Breach {
         /// Device minor number.
         minor: u32,
     },
-    /// A granted GPU has no node in the container.
-    #[error("{gpu} was granted, but its node 195:{minor} is not in the container")]
+    /// A node that a granted GPU needs is not in the container.
+    #[error("{gpu} was granted, but its node {major}:{minor} is not in the container")]
     Missing {
-        /// The GPU.
+        /// The GPU or MIG device.
         gpu: DeviceId,
-        /// Minor of its node.
+        /// Device major number.
+        major: u32,
+        /// Device minor number.
         minor: u32,
     },
 }
@@ -85,14 +87,15 @@ impl Expectation<'_> {
             });
         }
         for gpu in self.grant.gpus() {
-            let there = nodes
-                .iter()
-                .any(|node| self.class(node) == Some(Class::Gpu(gpu.minor)));
-            if !there {
-                return Err(Breach::Missing {
-                    gpu: gpu.id.clone(),
-                    minor: gpu.minor,
-                });
+            for needed in gpu.required_nodes() {
+                let numbers = (needed.major, needed.minor);
+                if !nodes.iter().any(|node| (node.major, node.minor) == numbers) {
+                    return Err(Breach::Missing {
+                        gpu: gpu.id.clone(),
+                        major: needed.major,
+                        minor: needed.minor,
+                    });
+                }
             }
         }
         Ok(())

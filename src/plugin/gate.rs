@@ -144,7 +144,14 @@ pub(super) fn still_valid(
             (Reason::InventoryUnavailable, cause)
         })?;
         let cause = match inventory.gpu(&gpu.id) {
-            Some(now) if now.minor == gpu.minor => continue,
+            Some(now)
+                if now.minor == gpu.minor && now.required_nodes().eq(gpu.required_nodes()) =>
+            {
+                continue;
+            }
+            Some(now) if now.minor == gpu.minor => {
+                format!("the device nodes of its GPU {} have new numbers", gpu.id)
+            }
             Some(now) => format!(
                 "its GPU {} changed from /dev/nvidia{} to /dev/nvidia{}",
                 gpu.id, gpu.minor, now.minor
