@@ -11,7 +11,7 @@ use super::support::host::Host;
 use super::support::peer::{Peer, create_request, payload};
 use super::support::pods;
 use super::support::sample::{self, Sample};
-use super::{CALLS, CASES, Case, WARM_UP};
+use super::{CALLS, CASES, Case, ROUND, WARM_UP};
 
 /// Whether all cases keep the target; true too where the program can't be run.
 pub(crate) fn run() -> Result<bool> {
@@ -41,6 +41,9 @@ async fn cases(host: &Host) -> Result<bool> {
 async fn time(case: &Case, peer: &mut Peer) -> Result<Sample> {
     let mut times = Vec::with_capacity(CALLS);
     for call in 0..WARM_UP + CALLS {
+        if call % ROUND == 0 {
+            peer.synchronize().await?;
+        }
         let (pod, id) = (case.pod(call), pods::PODS + call);
         let message = peer.encode("CreateContainer", &create_request(pod, id, case.kind))?;
         let start = Instant::now();

@@ -14,7 +14,7 @@ use nri::api::ConfigureRequest;
 use super::support::container::creation;
 use super::support::sample::{self, Sample};
 use super::support::{node, pods};
-use super::{CALLS, CASES, Case, WARM_UP};
+use super::{CALLS, CASES, Case, ROUND, WARM_UP};
 
 /// Threads of `gpu-warden run`.
 const WORKERS: usize = 2;
@@ -57,13 +57,15 @@ async fn time(case: &Case, kubelet_root: &std::path::Path) -> Result<Sample> {
         .configure(&(&configure).into(), "")
         .await
         .map_err(refused)?;
-    let (running, containers) = pods::running();
-    warden
-        .synchronize(running, containers)
-        .await
-        .map_err(refused)?;
     let mut times = Vec::with_capacity(CALLS);
     for call in 0..WARM_UP + CALLS {
+        if call % ROUND == 0 {
+            let (running, containers) = pods::running();
+            warden
+                .synchronize(running, containers)
+                .await
+                .map_err(refused)?;
+        }
         let (pod, container) = creation(case.pod(call), pods::PODS + call, case.kind);
         let (sandbox, id) = (pod.clone(), container.id.clone());
         let start = Instant::now();

@@ -129,6 +129,7 @@ impl Host {
             .arg(root("kubelet-root", "kubelet"))
             .arg(root("cdi-dir", "cdi"))
             .arg(root("nri-socket", "nri.sock"))
+            .arg(root("status-socket", "status.sock"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log)?)

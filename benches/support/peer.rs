@@ -55,14 +55,19 @@ impl Peer {
             ..Default::default()
         };
         peer.call("Configure", &configure).await?;
+        peer.synchronize().await?;
+        Ok(peer)
+    }
+
+    /// Says which pods and containers there are.
+    pub(crate) async fn synchronize(&mut self) -> Result<()> {
         let (pods, containers) = pods::running();
         let synchronize = SynchronizeRequest {
             pods,
             containers,
             ..Default::default()
         };
-        peer.call("Synchronize", &synchronize).await?;
-        Ok(peer)
+        self.call("Synchronize", &synchronize).await.map(drop)
     }
 
     /// A request, ready to be sent: what a runtime does before is not the plugin's time.

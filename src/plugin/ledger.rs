@@ -127,8 +127,10 @@ impl Ledger {
         Some(entry)
     }
 
-    /// Hands everything out and forgets it: the runtime sends what exists at each connection.
+    /// Hands everything out and forgets it: the runtime sends what exists at each connection. It may have
+    /// been configured anew as well, so that names are worth another attempt.
     pub(super) fn take(&mut self) -> HashMap<String, Entry> {
+        self.failed_by_name.clear();
         std::mem::take(&mut self.entries)
     }
 
@@ -305,6 +307,10 @@ mod tests {
             for (pid, failed) in [(None, true), (Some(7), false)] {
                 let mut ledger = Ledger::default();
                 assert!(!ledger.failed_by_name(&subject));
+                ledger.record("z".into(), named(None));
+                ledger.end("z");
+                ledger.take();
+                assert!(!ledger.failed_by_name(&subject), "a new connection");
                 ledger.record("a".into(), named(pid));
                 if removed {
                     ledger.end("a");
