@@ -11,7 +11,7 @@ use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 /// Lines that wait for stderr; further ones are dropped.
-const BACKLOG: usize = 4096;
+const BACKLOG: usize = 1024;
 /// How long the end of the process waits for a reader.
 const FAREWELL: Duration = Duration::from_millis(500);
 

@@ -77,7 +77,7 @@ pub(super) struct Holder {
 
 /// A runtime does not report containers whose creation fails behind us: what was decided for them
 /// is forgotten once this many wait, which costs a later start nothing but a second look-up.
-const WAITING_LIMIT: usize = 1024;
+const WAITING_LIMIT: usize = 256;
 
 /// The ledger.
 #[derive(Debug, Default)]
