@@ -1,31 +1,41 @@
 //! Containers that run already when gpu-warden connects.
 
-use std::path::PathBuf;
-
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::gate::{self, Candidate};
-use crate::allocation::Subject;
-use crate::host::Roots;
-use crate::policy::Refused;
+use super::ledger::Origin;
+use super::service::Warden;
 
-/// Tells what running containers have beyond their allocation. Blocks on procfs and on their `/dev`.
-pub(super) fn report_all(candidates: &[Candidate], roots: &Roots) {
-    for candidate in candidates {
-        report(&candidate.entry.subject, gate::look(candidate, roots));
-    }
-}
-
-fn report(subject: &Subject, found: Result<Vec<PathBuf>, Refused>) {
-    match found {
-        Ok(foreign) if foreign.is_empty() => {
-            info!(container = %subject, "runs already, with no GPU node outside its allocation");
-        }
-        Ok(foreign) => {
-            warn!(container = %subject, nodes = ?foreign, "runs already, with GPU nodes outside its allocation: delete its pod, so that it is made anew");
-        }
-        Err((_, cause)) => {
-            warn!(container = %subject, cause, "runs already, and could not be examined");
+impl Warden {
+    /// Tells what a container that was there before this process has beyond its allocation, which has
+    /// to be known by now: before, all of its GPUs would look foreign.
+    pub(super) async fn report_existing(&self, id: &str) {
+        let Some(entry) = self.ledger().get(id).cloned() else {
+            return;
+        };
+        let Some(pid) = entry.pid.filter(|_| entry.origin == Origin::Confirmed) else {
+            return;
+        };
+        let subject = entry.subject.clone();
+        let candidate = Candidate {
+            id: id.to_owned(),
+            pid,
+            entry,
+            devices: Vec::new(),
+        };
+        let roots = self.wiring.roots.clone();
+        let looked = tokio::task::spawn_blocking(move || gate::look(&candidate, &roots));
+        match looked.await {
+            Ok(Ok(foreign)) if foreign.is_empty() => {
+                info!(container = %subject, "runs already, with no GPU node outside its allocation");
+            }
+            Ok(Ok(foreign)) => {
+                warn!(container = %subject, nodes = ?foreign, "runs already, with GPU nodes outside its allocation: delete its pod, so that it is made anew");
+            }
+            Ok(Err((_, cause))) => {
+                warn!(container = %subject, cause, "runs already, and could not be examined");
+            }
+            Err(error) => debug!(container = %subject, %error, "the look was stopped"),
         }
     }
 }

@@ -70,6 +70,7 @@ impl Warden {
     /// and around all when a driver's numbers change. Never returns.
     pub async fn keep_fences(self: Arc<Self>) {
         let mut node = self.wiring.node.clone();
+        let mut settings = self.wiring.settings.clone();
         let mut told = HashSet::new();
         let mut numbers = None;
         loop {
@@ -82,6 +83,7 @@ impl Warden {
             self.fence_running(&mut told).await;
             tokio::select! {
                 changed = node.changed() => if changed.is_err() { return },
+                changed = settings.changed() => if changed.is_err() { return },
                 () = self.unfenced.notified() => {}
             }
         }
@@ -160,13 +162,16 @@ impl Warden {
             Ok(Grant::new(gpus, allocation.shared))
         });
         match grant {
-            Ok(grant) => self.ledger().amend(id, |entry| {
-                if entry.origin == Origin::Recorded {
-                    entry.holds.extend(grant.exclusive().cloned());
-                    entry.grant = grant;
-                    entry.origin = Origin::Confirmed;
-                }
-            }),
+            Ok(grant) => {
+                self.ledger().amend(id, |entry| {
+                    if entry.origin == Origin::Recorded {
+                        entry.holds.extend(grant.exclusive().cloned());
+                        entry.grant = grant;
+                        entry.origin = Origin::Confirmed;
+                    }
+                });
+                self.report_existing(id).await;
+            }
             Err(error) if told.insert(id.to_owned()) => {
                 warn!(container = %subject, %error, "a running container is left without a fence until its allocation is known");
             }

@@ -14,7 +14,6 @@ use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
 use super::decision::is_audit;
-use super::existing;
 use super::gate::{self, Candidate};
 use super::ledger::{Entry, Handling, Ledger, Origin};
 use super::reply::adjustment;
@@ -112,7 +111,6 @@ impl Warden {
         let before = self.ledger().take();
         let deadline = self.lookup_deadline();
         let settings = self.settings();
-        let mut running = Vec::new();
         for container in containers.iter().filter(|container| exists(container)) {
             let Some(pod) = pods.iter().find(|pod| pod.id == container.pod_sandbox_id) else {
                 continue;
@@ -157,22 +155,8 @@ impl Warden {
                 origin: Origin::Recorded,
                 fenced: false,
             };
-            if entry.pid.is_some() {
-                running.push(Candidate {
-                    id: container.id.clone(),
-                    pid: container.pid,
-                    entry: entry.clone(),
-                    devices: Vec::new(),
-                });
-            }
             self.ledger().record(container.id.clone(), entry);
         }
-        running.retain(|candidate| candidate.entry.handling != Handling::Exempt);
-        let roots = self.wiring.roots.clone();
-        // Not awaited: the runtime waits for the answer, and these run whatever is found.
-        drop(tokio::task::spawn_blocking(move || {
-            existing::report_all(&running, &roots);
-        }));
     }
 
     /// The gate under `enforcement: audit`: looks, tells, and touches nothing.

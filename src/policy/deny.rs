@@ -20,7 +20,7 @@ pub(super) fn numbers(
     node: NodeFacts<'_>,
 ) -> BTreeSet<(u32, u32)> {
     let present = node.inventory.into_iter().flat_map(|inventory| {
-        let gpus = inventory.gpus.iter().flat_map(|gpu| &gpu.nodes);
+        let gpus = inventory.devices().flat_map(|gpu| &gpu.nodes);
         gpus.chain(&inventory.control)
     });
     let carried = view.devices.iter();

@@ -95,7 +95,7 @@ pub(super) fn is_foreign_path(path: &Path, grant: &Grant, node: NodeFacts<'_>) -
         return false;
     }
     if let Ok(inventory) = node.inventory {
-        if inventory.gpus.iter().any(|gpu| is_among(&gpu.nodes)) {
+        if inventory.devices().any(|gpu| is_among(&gpu.nodes)) {
             return true;
         }
         if is_among(&inventory.control) {

@@ -374,10 +374,16 @@ async fn gpu_wardens_own_pod_is_exempt_by_its_uid() {
     }
 }
 
-/// `existing: report`: what runs with more than its own is told by name when gpu-warden comes.
+/// What runs with more than its own is told by name when gpu-warden comes; what runs with exactly its
+/// own is not.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_that_ran_before_with_more_than_its_own_is_reported() {
+async fn a_container_that_ran_before_with_more_than_its_own_is_reported_and_an_honest_one_is_not() {
     on_both(World::builder(), async |node: &mut Node| {
+        let honest = PodSpec::new("honest");
+        node.allocate(&honest, "main", &[1]);
+        node.run(&honest, &ContainerSpec::new("main"))
+            .await
+            .unwrap();
         gpu_warden_rig::under_test::stop(&mut node.warden)
             .await
             .unwrap();
@@ -387,18 +393,25 @@ async fn a_container_that_ran_before_with_more_than_its_own_is_reported() {
         gpu_warden_rig::under_test::start_again(&mut node.warden)
             .await
             .unwrap();
-        node.warden
-            .wait_for_log("with GPU nodes outside its allocation", PATIENCE)
-            .await
-            .unwrap();
+        for told in [
+            "with GPU nodes outside its allocation",
+            "with no GPU node outside its allocation",
+        ] {
+            node.warden.wait_for_log(told, PATIENCE).await.unwrap();
+        }
         let log = node.warden.log().unwrap();
-        let line = log
-            .lines()
-            .find(|line| line.contains("outside its allocation"))
-            .unwrap();
+        let told =
+            |what: &str| -> Vec<&str> { log.lines().filter(|line| line.contains(what)).collect() };
+        let early = told("with GPU nodes outside its allocation");
+        assert_eq!(early.len(), 1, "{log}");
+        assert!(early[0].contains("default/early/main"), "{log}");
+        assert!(early[0].contains("/dev/nvidia1"), "{log}");
+        let honest = told("with no GPU node outside its allocation");
         assert!(
-            line.contains("default/early/main") && line.contains("/dev/nvidia1"),
-            "{line}"
+            honest
+                .iter()
+                .all(|line| line.contains("default/honest/main")),
+            "{log}"
         );
     })
     .await;
