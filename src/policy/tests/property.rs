@@ -230,7 +230,7 @@ proptest! {
         view in views(),
         ask in proptest::option::of(asks()),
         config in configs(),
-        wanted in proptest::collection::btree_set(0u32..5, 0..4),
+        wanted in proptest::collection::btree_set(prop_oneof![0u32..5, 10u32..13], 0..4),
         gpus in 0u32..4,
         shape in 0u8..5,
         injected in any::<bool>(),
@@ -259,10 +259,12 @@ proptest! {
         let decision = decide(&subject(), &view, &allocation, facts, terms);
         let Decision::Admit(admission) = decision else { return Ok(()) };
         let allocated = allocation.map(|a| a.devices).unwrap_or_default();
-        let minors: BTreeSet<u32> = inventory.gpus.iter().filter(|g| allocated.contains(&g.id)).map(|g| g.minor).collect();
+        let held: Vec<_> = inventory.devices().filter(|g| allocated.contains(&g.id)).collect();
+        let has = |wanted: (u32, u32)| held.iter().any(|g| g.nodes.iter().any(|n| (n.major, n.minor) == wanted));
         let may = |major, minor| match numbers.classify(major, minor) {
-            Some(Class::Gpu(minor)) => minors.contains(&minor),
-            Some(Class::Drm(minor)) => inventory.gpus.iter().any(|g| allocated.contains(&g.id) && g.nodes[1].minor == minor),
+            Some(Class::Gpu(minor)) => has((195, minor)),
+            Some(Class::Drm(minor)) => has((226, minor)),
+            Some(Class::Capability(minor)) => has((511, minor)),
             Some(_) => !allocated.is_empty(),
             None => true,
         };
@@ -293,7 +295,7 @@ proptest! {
             let name = name.strip_prefix("nvidia.com/gpu=").unwrap_or(name);
             inventory.gpus.iter().any(|gpu| {
                 allocated.contains(&gpu.id) && (name == gpu.id.as_str() || name == gpu.index.to_string())
-            })
+            }) || inventory.mig.iter().any(|mig| allocated.contains(&mig.gpu.id) && name == mig.gpu.id.as_str())
         };
         let nothing = |value: &str| matches!(value, "" | "void" | "none");
         let visible = ends(&view, &admission, VISIBLE_DEVICES).unwrap_or("");
@@ -325,7 +327,7 @@ proptest! {
                 Found::Device { major, minor } => prop_assert!(may(major, minor), "{mount:?}"),
                 Found::Unknown => {
                     let minor = mount.source.strip_prefix("/dev/nvidia").map(|n| n.parse().unwrap());
-                    prop_assert!(minor.is_none_or(|minor| minors.contains(&minor)), "{mount:?}");
+                    prop_assert!(minor.is_none_or(|minor| may(195, minor)), "{mount:?}");
                 }
                 _ => {}
             }
@@ -338,7 +340,7 @@ proptest! {
             prop_assert!(!may(*major, *minor), "{major}:{minor} is its own");
         }
         if device_rules {
-            for n in inventory.gpus.iter().flat_map(|gpu| &gpu.nodes).chain(&inventory.control).filter(|_| shape != 2) {
+            for n in inventory.devices().flat_map(|gpu| &gpu.nodes).chain(&inventory.control).filter(|_| shape != 2) {
                 prop_assert!(
                     may(n.major, n.minor) || !view.opens(n.major, n.minor) || admission.deny.contains(&(n.major, n.minor)),
                     "{n:?} can be opened"
