@@ -315,7 +315,6 @@ impl Plugin for Warden {
         if entry.handling == Handling::Exempt {
             return Ok(());
         }
-        let holders = self.ledger().holders(&entry.sandbox, &entry.grant);
         let candidate = Candidate {
             id: container.id.clone(),
             pid: container.pid,
@@ -334,6 +333,8 @@ impl Plugin for Warden {
             let started = Instant::now();
             gate::still_valid(&candidate.entry, node.inventory())?;
             let _turn = fence.turn();
+            // Both within the turn: of two starts at once, the second has to see the first as a holder.
+            let holders = lock(&ledger).holders(&candidate.entry.sandbox, &candidate.entry.grant);
             let members = lock(&ledger).members(&candidate.entry.subject.pod_uid);
             let guarded = gate::pass(&candidate, &holders, &members, &fence, &roots)?;
             let Candidate { id, pid, entry, .. } = candidate;
